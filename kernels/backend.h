@@ -1,0 +1,260 @@
+// THE seam: what a model asks of a device.
+//
+// Operations are the size of a model's sentences, so that a backend may fuse inside. Each takes one
+// struct of tensor views (capacities only); the live row counts come from the step descriptor.
+// No operation allocates after `prepare`, synchronises or reads back; `finish_step` does both.
+//
+//   load:  allocate · upload · pack ─▶ prepare (may refuse, in words)
+//   step:  begin_step(descriptor) ─▶ embed · linear · delta_net · attention · head · sample ─▶
+//   finish_step
+//
+// Numerics. A row's result depends on that row and its sequence alone: not on the other rows of the
+// step, not on how a prompt was split into steps, not on the number of threads. On the CPU backend
+// this holds bit for bit, which is what lets tests compare a batch with single runs exactly.
+//
+// One thread, the engine's, calls a backend.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+// ---------------------------------------------------------------------------------------------
+// The step descriptor
+
+struct LogitBias {
+    std::int32_t token;
+    float bias;  // -100 and below bans the token
+};
+
+/// How often a token occurred; drives the penalties.
+struct TokenCount {
+    std::int32_t token;
+    std::int32_t generated;  // frequency and presence penalty count these
+    std::int32_t in_prompt;  // repetition penalty counts these too
+};
+
+/// How one logit row becomes a token. Pure data, the same on every backend; order of application as
+/// in kernels/sampling.h.
+struct SamplingRow {
+    float temperature = 1.0F;  // below kGreedyTemperature: argmax, lowest id on ties
+    std::int32_t top_k = 0;    // 0 = off
+    float top_p = 1.0F;
+    float min_p = 0.0F;
+    float repetition_penalty = 1.0F;
+    float presence_penalty = 0.0F;
+    float frequency_penalty = 0.0F;
+    std::uint64_t seed = 0;
+    std::uint64_t draw_index = 0;  // (choice index << 32) | position: the draw's only other input
+    std::span<const LogitBias> bias;     // owned by the caller until finish_step
+    std::span<const TokenCount> counts;  // empty when no penalty is set
+    std::span<const std::int32_t>
+        banned;  // ids that must not be drawn (end tokens under min_tokens)
+};
+
+/// Any mix of sequences: one row (decode), many rows (a prefill chunk), 1 + drafts (verify).
+/// Everything is owned by the caller and unchanged until finish_step.
+struct StepDescriptor {
+    std::int32_t rows = 0;        // tokens in this step
+    std::int32_t seqs = 0;        // sequences in this step
+    std::int32_t logit_rows = 0;  // rows that go through the head
+
+    std::span<const std::int32_t> token;       // [rows]
+    std::span<const std::int32_t> position;    // [rows]
+    std::span<const std::int32_t> seq_of_row;  // [rows] index into the per-sequence fields
+
+    // Sequence s owns rows row_begin[s] .. row_begin[s+1]-1, in order of position.
+    std::span<const std::int32_t> row_begin;      // [seqs + 1]
+    std::span<const std::int32_t> kv_len_before;  // [seqs] tokens already in KV and state; 0 =
+                                                  // fresh: the recurrent state then starts at zero
+    std::span<const std::int32_t> kv_len;  // [seqs] kv_len_before + rows of the sequence
+    std::span<const std::int32_t>
+        state_slot;  // [seqs] recurrent slot; slot 0 is scratch, never owned
+    std::span<const std::int32_t> block_table;  // [seqs, blocks_per_seq_max]; -1 is never read
+    std::int32_t blocks_per_seq_max = 0;
+
+    std::span<const std::int32_t> logit_row;  // [logit_rows] row indices, ascending
+    std::span<const SamplingRow> sampling;    // [logit_rows]; empty = logits only, nothing is drawn
+    bool wants_logits = false;                // StepOutputs.logits is filled
+};
+
+struct StepOutputs {
+    std::span<const std::int32_t> sampled;  // [logit_rows]; empty when nothing was drawn
+    std::span<const std::uint8_t> error;    // [logit_rows] 1 = no finite logit: that request fails
+    std::span<const float> logits;          // [logit_rows, vocabulary], raw; only when wanted
+};
+
+// ---------------------------------------------------------------------------------------------
+// Operation arguments. Letters: M rows of the step, H model width, K inputs, N outputs, D head
+// size.
+
+/// Where a matrix comes from: rows of file blocks, `n` outputs of `k` inputs each.
+struct MatrixSource {
+    std::string_view name;  // the tensor's, for messages
+    DType dtype = DType::kF32;
+    const void* blocks = nullptr;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+};
+
+/// A matrix the backend holds: one to four segments stacked along N. Value handle.
+struct MatrixView {
+    std::int32_t id = -1;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    bool empty() const { return id < 0; }
+};
+
+enum class Epilogue { kStore, kAddResidual, kSwiGlu };
+
+struct EmbedArgs {
+    MatrixView table;  // [V, H]
+    TensorView x;      // [M, H] f32
+};
+
+/// y = epilogue( W · prologue(x) ), rows 0..M-1.
+struct LinearArgs {
+    TensorView x;            // [M, K] f32
+    TensorView norm_weight;  // [K] f32; empty = no RMSNorm in front
+    float norm_eps = 0.0F;
+    MatrixView w;     // segments stacked along N
+    TensorView bias;  // [N] f32; empty = none
+    Epilogue epilogue = Epilogue::kStore;
+    TensorView y;  // kStore [M, N]; kAddResidual [M, N] is added to; kSwiGlu [M, N/2]: silu(first
+                   // half) * second half
+};
+
+/// Value head j reads key head j mod n_k (qwen35) or j div r (qwen3next).
+enum class HeadOrder { kTiled, kGrouped };
+
+/// Gated delta net, from the projections to the gated norm (Yang et al. 2024, "Gated Delta
+/// Networks"). S is the state_size x state_size memory of a value head; conv, SiLU, L2 norms, gates
+/// are inside.
+struct DeltaNetArgs {
+    std::int32_t n_k = 0, n_v = 0, state_size = 0, conv_kernel = 0;
+    float norm_eps = 0.0F;
+    TensorView u;  // [M, conv_dim] f32: q (n_k), k (n_k), v (n_v) heads before the convolution
+    TensorView z;  // [M, n_v * state_size] f32 output gate
+    TensorView beta, alpha;  // [M, n_v] f32, raw projections
+    TensorView conv_w;       // [conv_dim, conv_kernel] f32; the last tap meets the current token
+    TensorView dt_bias, a;   // [n_v] f32; a = -exp(A_log)
+    TensorView norm_weight;  // [state_size] f32
+    TensorView state;        // [slots, n_v, state_size (value), state_size (key)] f32
+    TensorView
+        conv_state;  // [slots, conv_kernel - 1, conv_dim] f32, oldest first, before the convolution
+    HeadOrder head_order = HeadOrder::kTiled;
+    TensorView y;  // [M, n_v * state_size] f32
+};
+
+enum class RopePairing { kHalfSplit, kAdjacent };
+
+/// One attention layer's pages. Page b holds tokens of one sequence: [kv head][block_tokens][D].
+struct KvLayer {
+    TensorView k, v;  // [blocks, n_kv, block_tokens, D] f16 or f32
+};
+
+/// q/k norm, RoPE, KV append, causal attention over the pages, output gate.
+struct AttentionArgs {
+    std::int32_t n_h = 0, n_kv = 0, head_dim = 0, n_rot = 0;
+    bool has_gate = false;  // qwen35: per query head [q (D), gate (D)], output times sigmoid(gate)
+    float norm_eps = 0.0F;
+    TensorView q;               // [M, n_h * D * (has_gate ? 2 : 1)] f32
+    TensorView k, v;            // [M, n_kv * D] f32
+    TensorView q_norm, k_norm;  // [D] f32; empty = none
+    TensorView rope;  // [positions, n_rot] f32: cos of the n_rot/2 pairs, then sin; made in f64
+    RopePairing pairing = RopePairing::kHalfSplit;
+    KvLayer kv;
+    TensorView y;  // [M, n_h * D] f32
+};
+
+/// hidden = RMSNorm(x) for every row; logits = W · hidden for the descriptor's logit rows.
+struct HeadArgs {
+    TensorView x;            // [M, H] f32
+    TensorView norm_weight;  // [H] f32
+    float norm_eps = 0.0F;
+    MatrixView w;       // [V, H]; empty = hidden only
+    TensorView hidden;  // [M, H] f32
+    TensorView logits;  // [logit rows, V] f32
+};
+
+/// Draws one token per logit row by the descriptor's sampling rows.
+struct SampleArgs {
+    TensorView logits;  // [logit rows, V] f32, left as they are
+    std::int32_t vocabulary_used =
+        0;  // ids from here on are padding of the table and are never drawn
+};
+
+/// m = [ RMSNorm(E[token]) ; RMSNorm(hidden) ]: what the MTP block's eh_proj reads.
+struct MtpJoinArgs {
+    MatrixView table;                                  // [V, H]
+    TensorView embed_norm_weight, hidden_norm_weight;  // [H] f32
+    float norm_eps = 0.0F;
+    TensorView hidden;  // [M, H] f32, the trunk's, row m pairs with token m
+    TensorView joined;  // [M, 2H] f32
+};
+
+// ---------------------------------------------------------------------------------------------
+
+struct DeviceInfo {
+    std::string name;  // "cpu (avx2, 4 threads)"
+    std::uint64_t memory_bytes_free = 0;
+};
+
+/// Why something cannot run, in four parts; text() joins them into one sentence.
+struct Refusal {
+    std::string subject;  // op and tensor: "blk.3.attn_q: linear"
+    std::string value;    // "type IQ3_S"
+    std::string rule;     // "is not supported"
+    std::string remedy;   // "re-quantise it to IQ4_XS"
+    std::string text() const;
+};
+
+/// What a step can be at most.
+struct StepLimits {
+    std::int32_t rows = 0;
+    std::int32_t seqs = 0;
+    std::int32_t logit_rows = 0;
+    std::int32_t blocks_per_seq = 0;
+    std::int32_t vocabulary = 0;
+    std::int32_t inputs_max =
+        0;  // the largest K of any linear: sizes the scratch for quantised activations
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    virtual DeviceInfo device() const = 0;
+
+    // Load. Memory lives as long as the backend; contents of `allocate` start as zeros.
+    virtual TensorView allocate(DType dtype, std::span<const std::int64_t> shape) = 0;
+    virtual TensorView upload_f32(std::span<const float> values,
+                                  std::span<const std::int64_t> shape) = 0;
+    /// Stacks the sources along N. The CPU backend refers to the blocks, which must outlive it; a
+    /// GPU backend repacks them. Refuses types it has no kernel for.
+    virtual std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out) = 0;
+    /// Reserves all scratch. Called once, after the last `pack`; nothing is allocated afterwards.
+    virtual std::optional<Refusal> prepare(const StepLimits& limits) = 0;
+
+    // Step.
+    virtual void begin_step(const StepDescriptor& step) = 0;
+    virtual void embed(const EmbedArgs& args) = 0;
+    virtual void linear(const LinearArgs& args) = 0;
+    virtual void delta_net(const DeltaNetArgs& args) = 0;
+    virtual void attention(const AttentionArgs& args) = 0;
+    virtual void head(const HeadArgs& args) = 0;
+    virtual void mtp_join(const MtpJoinArgs& args) = 0;
+    virtual void sample(const SampleArgs& args) = 0;
+    /// Waits for the step. The views stay valid until the next begin_step.
+    virtual const StepOutputs& finish_step() = 0;
+};
+
+}  // namespace kernels
