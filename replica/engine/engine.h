@@ -109,6 +109,10 @@ struct EngineOptions {
     std::int32_t step_token_budget = 512;           // rows of one step; decode rows come first
     std::vector<TokenId> end_tokens;                // the model's end-of-generation set
     std::function<void(const StepStats&)> on_step;  // may be empty
+    /// The runner threw (the device is lost). Called once, on the engine thread, after every
+    /// request has finished with kError; the engine takes no more. May be empty. It must not
+    /// destroy the engine.
+    std::function<void(const std::string& reason)> on_fatal;
 };
 
 class StepRunner;

@@ -1,0 +1,57 @@
+// Numbering of KV pages. A page ("block") holds the keys and values of block_tokens tokens of one
+// sequence in every attention layer; the backend owns the memory, this module only who has which
+// number.
+//
+//   pool   0 1 2 3 4 5 ...            free list: 5 4 3 ...   (last in, first out: warm memory)
+//   table of A: [2, 0]   tokens 0..15 live in block 2, 16..31 in block 0
+//   table of B: [1]
+//
+// Blocks are counted, not just owned, so that sequences with one prompt can share its blocks.
+// Paging as in Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving",
+// section 4.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace replica {
+
+using BlockId = std::int32_t;
+
+struct BlockPoolShape {
+    std::int32_t block_count = 0;
+    std::int32_t block_tokens = 0;
+};
+
+/// Engine thread only. Every operation is O(1) and allocates nothing.
+class BlockPool {
+public:
+    explicit BlockPool(BlockPoolShape shape);
+
+    /// A block with one reference, or nothing when all are taken.
+    [[nodiscard]] std::optional<BlockId> take();
+    /// One more reference to a taken block.
+    void share(BlockId block);
+    /// Gives one reference back; the last one frees the block. A free block may not be released.
+    void release(BlockId block);
+
+    std::int32_t references(BlockId block) const;
+    std::int32_t free_count() const { return static_cast<std::int32_t>(free_.size()); }
+    std::int32_t block_count() const { return shape_.block_count; }
+    std::int32_t block_tokens() const { return shape_.block_tokens; }
+
+private:
+    std::size_t checked(BlockId block) const;
+
+    BlockPoolShape shape_;
+    std::vector<BlockId> free_;
+    std::vector<std::int32_t> references_;  // [block_count], 0 = free
+};
+
+/// Blocks that `tokens` tokens fill.
+constexpr std::int32_t blocks_for(std::int32_t tokens, std::int32_t block_tokens) {
+    return (tokens + block_tokens - 1) / block_tokens;
+}
+
+}  // namespace replica
