@@ -1,0 +1,55 @@
+// A model ready to step: weights, KV pages, recurrent state and buffers on one backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "replica/engine/step_runner.h"
+#include "replica/model/config.h"
+#include "replica/model/forward.h"
+#include "replica/model/memory_plan.h"
+#include "replica/model/weights.h"
+
+namespace replica {
+
+/// The StepRunner of a real model. Engine thread only, once loaded.
+class ModelRunner final : public StepRunner {
+public:
+    /// Reads, checks and places the model. `file` and `backend` outlive the runner.
+    static tl::expected<std::unique_ptr<ModelRunner>, ModelError> load(
+        const GgufFile& file, kernels::Backend& backend, const RunnerOptions& options,
+        const LoadProgress& progress);
+
+    const RunnerLimits& limits() const override { return plan_.limits; }
+    const kernels::StepOutputs& run(const kernels::StepDescriptor& step) override;
+
+    /// One pass of MTP block 0 over `step`: row m pairs its token with row `first_hidden_row + m`
+    /// of the last trunk step's hidden states. Logits as the step asks.
+    const kernels::StepOutputs& run_mtp(const kernels::StepDescriptor& step,
+                                        std::int32_t first_hidden_row);
+
+    /// Ids from here on are unused rows of the vocabulary and are never drawn; the tokenizer knows.
+    void limit_vocabulary(std::int32_t vocabulary_used) { vocabulary_used_ = vocabulary_used; }
+
+    const ModelConfig& config() const { return config_; }
+    const std::vector<std::string>& warnings() const { return weights_.warnings; }
+    const MemoryPlan& plan() const { return plan_; }
+
+private:
+    ModelRunner(kernels::Backend& backend, ModelConfig config, MemoryPlan plan,
+                ModelWeights weights);
+    ForwardContext context() const;
+
+    kernels::Backend& backend_;
+    ModelConfig config_;
+    MemoryPlan plan_;
+    ModelWeights weights_;
+    ModelMemory memory_;
+    Activations buffers_;
+    std::int32_t vocabulary_used_;
+};
+
+}  // namespace replica
