@@ -1,0 +1,71 @@
+// sse: server-sent events: writing, reading, and finding where events end.
+//
+// A line ends with LF, CR LF or CR; an empty line ends an event. Readers take pieces cut anywhere.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/error.h"
+#include "proto/limits.h"
+
+namespace proto {
+
+inline constexpr std::string_view kSsePing = ": ping\n\n";
+inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
+inline constexpr std::string_view kSseContentType = "text/event-stream";
+
+/// "data: …\n\n"; line breaks in `data` become further data lines.
+std::string sse_data(std::string_view data);
+/// "event: NAME\ndata: …\n\n"
+std::string sse_event(std::string_view name, std::string_view data);
+/// The event that ends a stream which can no longer end well. [DONE] is not sent after it.
+std::string sse_error(const ApiError& error);
+
+struct SseEvent {
+    std::string name;  // "" when the event has none ("message")
+    std::string data;  // lines joined by LF
+
+    bool operator==(const SseEvent&) const = default;
+};
+
+/// Reads events from pieces cut anywhere. An event of more than `event_bytes_max` sets the decoder
+/// to failed: it takes nothing more.
+class SseDecoder {
+public:
+    explicit SseDecoder(std::size_t event_bytes_max = kSseEventBytesMax)
+        : event_bytes_max_(event_bytes_max) {}
+
+    void feed(std::string_view bytes);
+    /// The next complete event. Comments and events without data give none.
+    std::optional<SseEvent> next();
+    [[nodiscard]] bool is_failed() const { return is_failed_; }
+
+private:
+    void end_line();
+
+    std::size_t event_bytes_max_;
+    std::string pending_;  // fed, not yet looked at
+    std::size_t position_ = 0;
+    std::string line_;
+    std::string name_, data_;
+    std::size_t event_bytes_ = 0;
+    bool has_data_ = false, after_cr_ = false, is_first_line_ = true, is_failed_ = false;
+    std::optional<SseEvent> ready_;
+};
+
+/// For a relay: where, in the bytes as they pass, events end. Keeps its place between pieces.
+class SseBoundaryScanner {
+public:
+    /// Returns how many of `bytes` belong to complete events: the position after the last event end
+    /// in this piece, 0 when there is none. The rest is to be held until a later call.
+    std::size_t feed(std::string_view bytes);
+    /// Whether all bytes so far are complete events.
+    [[nodiscard]] bool is_at_boundary() const { return is_at_boundary_; }
+
+private:
+    bool line_is_empty_ = true, after_cr_ = false, is_at_boundary_ = true;
+};
+
+}  // namespace proto
