@@ -1,0 +1,408 @@
+// Failures and deaths, stopping one replica or all, and the router's life.
+#include <algorithm>
+#include <cassert>
+#include <csignal>
+
+#include "deploy/launcher/planner.h"
+
+namespace deploy {
+namespace {
+
+using enum ReplicaState;
+
+/// After the second request to stop, the router gets this long to end its streams with an error
+/// event; the same when the fleet ends because nothing could be started.
+constexpr Duration kRouterHurry{2'000};
+/// Beyond its own grace and deadline, before the router is killed.
+constexpr Duration kRouterMargin{5'000};
+
+std::uint64_t next_random(std::uint64_t& state) {  // splitmix64
+    state += 0x9e3779b97f4a7c15ULL;
+    std::uint64_t z = state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+}
+
+}  // namespace
+
+void Planner::transition(Replica& replica, ReplicaState to) {
+    const ReplicaState from = replica.state;
+    assert(is_allowed(from, to) && "a transition that the table of states does not have");
+    if (is_loading(from)) {
+        const auto phase = static_cast<std::size_t>(from) - static_cast<std::size_t>(kLoading);
+        replica.phase_times[phase] = std::chrono::duration_cast<Duration>(now_ - replica.since);
+    }
+    replica.state = to;
+    replica.since = now_;
+    if (!has_process(to)) {
+        replica.pid = 0;
+        replica.running = replica.waiting = 0;
+        replica.done = replica.total = 0;
+    }
+    act(Announce{.replica = replica.index, .from = from});
+}
+
+/// Ends a replica that must not live on. The router hears of it now, the process is reaped later.
+void Planner::condemn(Replica& replica, Failure failure) {
+    assert(has_process(replica.state) && "only a process can be condemned");
+    if (replica.state == kStopping || replica.state == kUnkillable) return;
+    warn(title_of(replica) + ": " + failure.what + " (" + failure.why + "); it is killed");
+    replica.condemned = std::move(failure);
+    transition(replica, kStopping);
+    replica.kill_at = now_;
+    act(SignalReplica{.replica = replica.index, .signal = SIGKILL});
+}
+
+void Planner::spawn_failed(Replica& replica, const Failure& failure) {
+    assert(replica.state == kWaitLock && "a spawn follows WAIT_LOCK");
+    if (is_permanent(failure.kind)) {
+        quarantine(replica, failure);
+    } else {
+        back_off(replica, failure);
+    }
+    release_lock(replica);
+}
+
+void Planner::died(Replica& replica, const ExitEvidence& evidence) {
+    assert(has_process(replica.state) && "a replica without a process died");
+    const bool is_wanted_death = replica.state == kStopping || replica.state == kUnkillable;
+    if (is_stopping() || (is_wanted_death && !replica.condemned.has_value())) {
+        if (!is_wanted_death) transition(replica, kStopping);
+        transition(replica, kAbsent);
+        release_lock(replica);
+        if (!is_stopping() && replica.goal == Goal::kRestart) {
+            ++replica.restarts;
+            want_start(replica);
+        }
+        return;
+    }
+    // Our own reason wins over its words, its words over its exit code.
+    const Failure failure = replica.condemned.has_value()    ? *replica.condemned
+                            : replica.last_words.has_value() ? *replica.last_words
+                                                             : classify(evidence);
+    replica.condemned.reset();
+    if (replica.goal == Goal::kHold) {  // it was drained and died on the way: it stays away
+        replica.last_failure = failure;
+        if (!is_wanted_death) transition(replica, kStopping);
+        transition(replica, kAbsent);
+        release_lock(replica);
+        return;
+    }
+    fail(replica, failure, true);
+    release_lock(replica);
+}
+
+void Planner::fail(Replica& replica, const Failure& failure, bool is_death) {
+    warn(title_of(replica) + " failed while " + std::string(name_of(replica.state)) + ": " +
+         failure.what + (failure.why.empty() ? "" : " (" + failure.why + ")"));
+    const bool was_stable =
+        replica.ready_at.has_value() && now_ - *replica.ready_at >= fleet_.limits.ready_resets;
+    if (was_stable) {
+        replica.deaths.clear();
+        replica.backoff_step = 0;
+    }
+    if (is_death) replica.deaths.push_back(now_);
+    while (!replica.deaths.empty() && now_ - replica.deaths.front() > fleet_.limits.crash_window) {
+        replica.deaths.pop_front();
+    }
+    const bool is_loop = static_cast<int>(replica.deaths.size()) >= fleet_.limits.crash_limit;
+    if (is_permanent(failure.kind)) {
+        quarantine(replica, failure);
+    } else if (is_loop) {
+        Failure loop = failure;
+        loop.what =
+            std::to_string(replica.deaths.size()) + " failures in a row, the last: " + failure.what;
+        quarantine(replica, loop);
+    } else {
+        back_off(replica, failure);
+    }
+}
+
+void Planner::back_off(Replica& replica, const Failure& failure) {
+    replica.last_failure = failure;
+    const Duration delay = backoff_delay(replica.backoff_step++);
+    replica.retry_at = now_ + delay;
+    ++replica.restarts;
+    transition(replica, kBackoff);
+}
+
+void Planner::quarantine(Replica& replica, const Failure& failure) {
+    replica.last_failure = failure;
+    transition(replica, kQuarantined);
+    warn(title_of(replica) + " is QUARANTINED: " + failure.what +
+         "; after a cure: quadriga retry " + std::to_string(replica.index));
+    const bool is_hopeless =
+        !fleet_.was_ready && std::ranges::all_of(fleet_.replicas, [](const Replica& other) {
+            return other.state == kQuarantined ||
+                   (other.state == kAbsent && other.goal == Goal::kHold);
+        });
+    if (is_hopeless) end_fleet(*fleet_.replicas.front().last_failure);
+}
+
+/// 1, 2, 4 ... 60 s, +-20 %, so that two replicas do not come back in step.
+Duration Planner::backoff_delay(int step) {
+    const FleetLimits& limits = fleet_.limits;
+    const auto first = static_cast<double>(limits.backoff_first.count());
+    const auto most = static_cast<double>(limits.backoff_max.count());
+    const double plain = std::min(most, first * static_cast<double>(1ULL << std::min(step, 20)));
+    const double unit = static_cast<double>(next_random(fleet_.random) >> 11) * 0x1.0p-53;
+    return Duration{static_cast<Duration::rep>(plain * (0.8 + 0.4 * unit))};
+}
+
+/// TERM now, KILL after term_to_kill.
+void Planner::stop_replica(Replica& replica) {
+    assert(has_process(replica.state) && "nothing to stop");
+    if (replica.state == kStopping || replica.state == kUnkillable) return;
+    transition(replica, kStopping);
+    replica.term_at = now_;
+    act(SignalReplica{.replica = replica.index, .signal = SIGTERM});
+}
+
+void Planner::check_stopping(Replica& replica) {
+    if (replica.state == kStopping) {
+        if (!replica.kill_at.has_value()) {
+            if (now_ - replica.term_at < fleet_.limits.term_to_kill) return;
+            warn(title_of(replica) + " did not end after TERM; it is killed");
+            replica.kill_at = now_;
+            act(SignalReplica{.replica = replica.index, .signal = SIGKILL});
+        } else if (now_ - *replica.kill_at >= fleet_.limits.unkillable) {
+            transition(replica, kUnkillable);
+            warn(title_of(replica) + " (pid " + std::to_string(replica.pid) +
+                 ") survives KILL: its device stays out until a reboot; the others serve");
+            release_lock(replica);
+        }
+    } else if (replica.state == kBackoff && now_ >= replica.retry_at) {
+        want_start(replica);
+    }
+}
+
+void Planner::work_reported(Replica& replica, const WorkReported& event) {
+    replica.answered_at = now_;
+    if (event.step != replica.step || event.running == 0) replica.step_changed_at = now_;
+    replica.step = event.step;
+    replica.running = event.running;
+    replica.waiting = event.waiting;
+}
+
+/// Busy is not dead: a long prefill makes steps. Work without a step, or silence, is.
+void Planner::check_work(Replica& replica) {
+    if (replica.state != kReady && replica.state != kDraining) return;
+    if (replica.running > 0 && now_ - replica.step_changed_at >= fleet_.limits.step_stall) {
+        condemn(replica, {.kind = FailureClass::kWedged,
+                          .what = "wedged: it has work but makes no step",
+                          .why = "step " + std::to_string(replica.step) + " does not move",
+                          .fix = "quadriga why " + std::to_string(replica.index)});
+    } else if (now_ - replica.answered_at >= fleet_.limits.silence) {
+        condemn(replica, {.kind = FailureClass::kWedged,
+                          .what = "wedged: its status page does not answer",
+                          .why = "no answer for too long",
+                          .fix = "quadriga why " + std::to_string(replica.index)});
+    } else if (replica.state == kDraining) {
+        const bool is_idle = replica.running == 0 && replica.waiting == 0 &&
+                             replica.answered_at > replica.since;  // an answer from after the order
+        if (is_idle || now_ >= replica.drain_until) stop_replica(replica);
+    }
+}
+
+void Planner::order(const ReplicaOrder& order) {
+    assert(refusal_of(fleet_, order).empty() && "refusals are the caller's business");
+    Replica& replica = fleet_.replicas.at(static_cast<std::size_t>(order.replica));
+    const auto drain = [&](Goal goal) {
+        replica.goal = goal;
+        if (replica.state == kReady) {
+            replica.drain_until = now_ + fleet_.limits.drain_deadline;
+            transition(replica, kDraining);
+        } else if (is_loading(replica.state)) {
+            stop_replica(replica);
+        } else if (!has_process(replica.state)) {
+            leave(replica);
+        }
+    };
+    switch (order.order) {
+        case Order::kRetry:
+            replica.deaths.clear();
+            replica.backoff_step = 0;
+            ++replica.restarts;
+            want_start(replica);
+            break;
+        case Order::kRestart:
+            drain(Goal::kRestart);
+            if (replica.state == kAbsent) want_start(replica);
+            break;
+        case Order::kDrain:
+            drain(Goal::kHold);
+            break;
+        case Order::kUndrain:
+            replica.goal = Goal::kServe;
+            if (replica.state == kDraining) {
+                transition(replica, kReady);
+            } else {
+                want_start(replica);
+            }
+            break;
+    }
+}
+
+/// To ABSENT from a state without a process.
+void Planner::leave(Replica& replica) {
+    assert(!has_process(replica.state) && "a process must be reaped first");
+    if (replica.state != kAbsent) transition(replica, kAbsent);
+    release_lock(replica);
+}
+
+void Planner::router_spawned(const RouterSpawned& event) {
+    fleet_.router.state = is_stopping() ? RouterState::kDraining : RouterState::kRunning;
+    fleet_.router.since = now_;
+    fleet_.router.pid = event.pid;
+}
+
+/// The first restart is immediate, with the same listening socket; then BACKOFF, but no load lock.
+void Planner::router_died(const ExitEvidence& evidence) {
+    Router& router = fleet_.router;
+    const bool was_stable =
+        router.state == RouterState::kRunning && now_ - router.since >= fleet_.limits.ready_resets;
+    router.pid = 0;
+    if (is_stopping()) {
+        router.state = RouterState::kAbsent;
+        if (fleet_.phase == FleetPhase::kDraining) stop_all_replicas();
+        return;
+    }
+    const Failure failure = classify(evidence);
+    if (is_permanent(failure.kind)) {
+        router.state = RouterState::kAbsent;
+        Failure ending = failure;
+        ending.what = "the router cannot run: " + failure.what;
+        end_fleet(ending);
+        return;
+    }
+    if (was_stable) router.backoff_step = 0;
+    ++router.restarts;
+    warn("the router ended: " + failure.what +
+         (failure.why.empty() ? "" : " (" + failure.why + ")"));
+    router.since = now_;
+    if (router.backoff_step++ == 0) {
+        router.state = RouterState::kAbsent;
+        act(SpawnRouter{});
+    } else {
+        router.state = RouterState::kBackoff;
+        router.deadline = now_ + backoff_delay(router.backoff_step - 2);
+        act(GuardRouterPort{true});
+    }
+}
+
+void Planner::check_router() {
+    Router& router = fleet_.router;
+    if (router.state == RouterState::kBackoff && now_ >= router.deadline) {
+        router.state = RouterState::kAbsent;
+        act(GuardRouterPort{false});
+        act(SpawnRouter{});
+    } else if (router.state == RouterState::kDraining && now_ >= router.deadline) {
+        router.deadline = now_ + kRouterHurry;
+        act(SignalRouter{SIGKILL});
+    }
+}
+
+/// First: the router drains, what is not serving stops at once. Second: the router hurries, or,
+/// when the replicas are already stopping, they are killed. Third: everything is killed.
+void Planner::stop_asked() {
+    ++fleet_.stop_requests;
+    if (fleet_.stop_requests >= 3 ||
+        (fleet_.stop_requests == 2 && fleet_.phase == FleetPhase::kStopping)) {
+        kill_everything();
+        return;
+    }
+    Router& router = fleet_.router;
+    if (fleet_.stop_requests == 2) {
+        router.deadline = std::min(router.deadline, now_ + kRouterHurry);
+        act(SignalRouter{SIGTERM});
+        return;
+    }
+    if (fleet_.phase == FleetPhase::kStopping) return;  // ending already
+    fleet_.phase = FleetPhase::kDraining;
+    for (Replica& replica : fleet_.replicas) {
+        if (is_loading(replica.state)) {
+            stop_replica(replica);
+        } else if (!has_process(replica.state)) {
+            leave(replica);
+        }
+    }
+    if (router.state != RouterState::kRunning) {
+        if (router.state == RouterState::kBackoff) router.state = RouterState::kAbsent;
+        stop_all_replicas();
+        return;
+    }
+    say("stopping: the router drains");
+    router.state = RouterState::kDraining;
+    router.since = now_;
+    router.deadline =
+        now_ + fleet_.limits.drain_grace + fleet_.limits.drain_deadline + kRouterMargin;
+    act(SignalRouter{SIGTERM});
+}
+
+void Planner::stop_all_replicas() {
+    fleet_.phase = FleetPhase::kStopping;
+    for (Replica& replica : fleet_.replicas) {
+        if (has_process(replica.state)) {
+            stop_replica(replica);
+        } else {
+            leave(replica);
+        }
+    }
+}
+
+/// The launcher ends because nothing can run. Nobody is being served, so nothing drains.
+void Planner::end_fleet(const Failure& failure) {
+    if (is_stopping()) return;
+    fleet_.ending = failure;
+    Router& router = fleet_.router;
+    if (router.state == RouterState::kRunning) {
+        router.state = RouterState::kDraining;
+        router.since = now_;
+        router.deadline = now_ + kRouterHurry;
+        act(SignalRouter{SIGTERM});
+        act(SignalRouter{SIGTERM});  // the second one skips its grace period
+    } else {
+        router.state = RouterState::kAbsent;
+    }
+    stop_all_replicas();
+}
+
+void Planner::kill_everything() {
+    fleet_.phase = FleetPhase::kStopping;
+    if (fleet_.router.state == RouterState::kRunning ||
+        fleet_.router.state == RouterState::kDraining) {
+        fleet_.router.state = RouterState::kDraining;
+        fleet_.router.deadline = now_ + kRouterHurry;
+        act(SignalRouter{SIGKILL});
+    }
+    for (Replica& replica : fleet_.replicas) {
+        if (!has_process(replica.state)) {
+            leave(replica);
+        } else if (replica.state != kUnkillable) {
+            if (replica.state != kStopping) transition(replica, kStopping);
+            if (!replica.kill_at.has_value()) replica.kill_at = now_;
+            act(SignalReplica{.replica = replica.index, .signal = SIGKILL});
+        }
+    }
+}
+
+void Planner::finish_if_done() {
+    if (fleet_.phase != FleetPhase::kStopping || fleet_.router.state != RouterState::kAbsent)
+        return;
+    bool is_survivor = false;
+    for (const Replica& replica : fleet_.replicas) {
+        if (replica.state == kUnkillable) {
+            is_survivor = true;
+        } else if (replica.state != kAbsent) {
+            return;
+        }
+    }
+    fleet_.phase = FleetPhase::kDone;
+    const int code = fleet_.ending.has_value() ? exit_code_of(fleet_.ending->kind)
+                     : is_survivor             ? exit_code_of(FailureClass::kUnkillable)
+                                               : 0;
+    act(Exit{code});
+}
+
+}  // namespace deploy
