@@ -1,0 +1,161 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replica/chat/messages.h"
+#include "replica/chat/template.h"
+#include "replica/tokenizer/gguf_tokenizer.h"
+#include "replica/tokenizer/tokenizer.h"
+#include "tests/support/golden/chat_prompt.h"
+#include "tests/support/golden/checks.h"
+#include "tests/support/golden/logits.h"
+
+namespace golden {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+struct Counts {
+    std::size_t prompt_tokens = 0, greedy = 0, near_ties = 0, mtp_hits = 0, mtp_tries = 0;
+};
+
+class ChatCheck {
+public:
+    ChatCheck(ModelSession& session, const ChatModel& chat, Report& report)
+        : session_(session), chat_(chat), report_(report) {}
+
+    void run(const Json& item, std::size_t index) {
+        where_ = "case " + std::to_string(index);
+        const auto prompt = chat_.render(item);
+        if (!prompt) {
+            report_.miss(where_ + ": " + prompt.error());
+            return;
+        }
+        const Ids expected_ids = item.at("prompt_tokens").get<Ids>();
+        if (prompt->text != item.at("prompt").get<std::string>()) {
+            report_.miss(where_ + ": another prompt text");
+        }
+        if (prompt->tokens != expected_ids) report_.miss(where_ + ": other prompt tokens");
+        counts_.prompt_tokens += expected_ids.size();
+
+        session_.reset(0);
+        const std::vector<float> logits = prefill(expected_ids);
+        compare_prompt_logits(item, logits);
+        const Ids greedy = item.at("greedy_tokens").get<Ids>();
+        compare_greedy(greedy, logits);
+        if (chat_.tokenizer().decode(greedy, {.render_special = true}) !=
+            item.at("greedy_text").get<std::string>()) {
+            report_.miss(where_ + ": the greedy tokens decode to another text");
+        }
+        if (item.contains("mtp_hits")) compare_mtp(item, expected_ids, greedy);
+    }
+
+    const Counts& counts() const { return counts_; }
+
+private:
+    std::size_t rows_max() const { return static_cast<std::size_t>(session_.options().rows_max); }
+
+    std::vector<float> prefill(const Ids& tokens) {
+        std::span<const float> logits;
+        for (std::size_t begin = 0; begin < tokens.size(); begin += rows_max()) {
+            const std::size_t count = std::min(rows_max(), tokens.size() - begin);
+            logits = session_.step({.tokens = std::span(tokens).subspan(begin, count)});
+        }
+        return {logits.begin(), logits.end()};
+    }
+
+    void compare_prompt_logits(const Json& item, std::span<const float> logits) {
+        const Json& ids = item.at("top_ids");
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            report_.compare(static_cast<double>(logits[ids[i].get<std::size_t>()]),
+                            item.at("top_logits")[i].get<double>(),
+                            where_ + ", top logit " + std::to_string(i));
+        }
+        report_.compare(log_sum_exp(logits), item.at("logsumexp").get<double>(),
+                        where_ + ", logsumexp");
+    }
+
+    /// Our own greedy text, token for token, up to the first position where we have a near tie.
+    void compare_greedy(const Ids& expected, std::vector<float> logits) {
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const TopTwo top = top_two(logits);
+            if (top.margin < kNearTie) {
+                ++counts_.near_ties;  // the expected token is fed, so the rest is compared as well
+            } else if (top.best != expected[i]) {
+                report_.miss(where_ + ", greedy token " + std::to_string(i) + ": " +
+                             std::to_string(top.best) + ", expected " +
+                             std::to_string(expected[i]));
+                return;
+            }
+            ++counts_.greedy;
+            const std::span<const float> next =
+                session_.step({.tokens = std::span(expected).subspan(i, 1)});
+            logits.assign(next.begin(), next.end());
+        }
+    }
+
+    /// How often the MTP block guesses the token after next along the greedy text.
+    void compare_mtp(const Json& item, const Ids& prompt, const Ids& greedy) {
+        if (session_.config().mtp_layers.empty()) {
+            report_.miss(where_ + ": the model has no MTP block");
+            return;
+        }
+        Ids text = prompt;
+        text.insert(text.end(), greedy.begin(), greedy.end());
+        session_.reset(0);
+        std::size_t hits = 0, tries = 0, near_ties = 0;
+        for (std::size_t begin = 0; begin + 1 < text.size();) {
+            const std::size_t count = std::min(rows_max(), text.size() - 1 - begin);
+            session_.step({.tokens = std::span(text).subspan(begin, count)});
+            const std::span<const float> logits =
+                session_.step_mtp(0, std::span(text).subspan(begin + 1, count));
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::size_t predicted = begin + i + 2;
+                if (predicted <= prompt.size() || predicted >= text.size()) continue;
+                const TopTwo top = top_two(row_of(logits, i, session_.vocabulary()));
+                ++tries;
+                if (top.best == text[predicted]) ++hits;
+                if (top.margin < kNearTie) ++near_ties;
+            }
+            begin += count;
+        }
+        const auto expected_hits = item.at("mtp_hits").get<std::size_t>();
+        const std::size_t difference =
+            hits > expected_hits ? hits - expected_hits : expected_hits - hits;
+        if (tries != item.at("mtp_tries").get<std::size_t>() || difference > near_ties) {
+            report_.miss(where_ + ": MTP hits " + std::to_string(hits) + " of " +
+                         std::to_string(tries) + ", expected " + std::to_string(expected_hits));
+        }
+        counts_.mtp_hits += hits;
+        counts_.mtp_tries += tries;
+    }
+
+    ModelSession& session_;
+    const ChatModel& chat_;
+    Report& report_;
+    std::string where_;
+    Counts counts_;
+};
+
+}  // namespace
+
+void check_chats(const Json& document, ModelSession& session, Report& report) {
+    report.tolerance = tolerance_for(session);
+    const auto chat = ChatModel::from_gguf(session.file());
+    if (!chat) {
+        report.miss(chat.error());
+        return;
+    }
+    ChatCheck check(session, *chat, report);
+    const Json& cases = document.at("cases");
+    for (std::size_t i = 0; i < cases.size(); ++i)
+        check.run(cases[i], i);
+    const Counts& counts = check.counts();
+    report.summary = std::to_string(cases.size()) + " chats, " +
+                     std::to_string(counts.prompt_tokens) + " prompt and " +
+                     std::to_string(counts.greedy) + " greedy tokens (" +
+                     std::to_string(counts.near_ties) + " near ties), MTP hits " +
+                     std::to_string(counts.mtp_hits) + " of " + std::to_string(counts.mtp_tries);
+}
+
+}  // namespace golden
