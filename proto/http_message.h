@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/error.h"
+#include "proto/limits.h"
 
 namespace proto {
 

@@ -1,0 +1,245 @@
+#include "proto/ready_pipe.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "proto/json_fields.h"
+#include "proto/json_reader.h"
+#include "proto/limits.h"
+
+namespace proto {
+namespace {
+
+// --- writing: one overload per event, all with "event" and "instance" first
+
+Json begin(std::string_view name, const std::string& instance) {
+    return Json{{"event", name}, {"instance", instance}};
+}
+
+Json event_json(const std::string& instance, const HelloEvent& event) {
+    Json json = begin("hello", instance);
+    json["pid"] = event.pid;
+    json["build"] = event.build;
+    json["config"] = event.config;
+    return json;
+}
+
+Json event_json(const std::string& instance, const PhaseEvent& event) {
+    Json json = begin("phase", instance);
+    json["phase"] = replica_state_name(event.phase);
+    json["done"] = event.done;
+    json["total"] = event.total;
+    return json;
+}
+
+Json event_json(const std::string& instance, const KernelsEvent& event) {
+    Json json = begin("kernels", instance);
+    Json& kernels = json["kernels"] = Json::array();
+    for (const KernelState& kernel : event.kernels) {
+        Json entry{{"name", kernel.name}, {"state", kernel.state}};
+        if (!kernel.reason.empty()) entry["reason"] = kernel.reason;
+        kernels.push_back(std::move(entry));
+    }
+    return json;
+}
+
+Json event_json(const std::string& instance, const SelftestEvent& event) {
+    Json json = begin("selftest", instance);
+    json["passed"] = event.passed;
+    json["tokens_sha256"] = event.tokens_sha256;
+    json["prefill_tokens_per_s"] = event.prefill_tokens_per_s;
+    json["decode_tokens_per_s"] = event.decode_tokens_per_s;
+    return json;
+}
+
+Json event_json(const std::string& instance, const ReadyEvent& event) {
+    Json json = begin("ready", instance);
+    json["gpu_uuids"] = event.gpu_uuids;
+    return json;
+}
+
+Json event_json(const std::string& instance, const FatalEvent& event) {
+    Json json = begin("fatal", instance);
+    json["id"] = event.id;
+    json["class"] = event.error_class;
+    json["what"] = event.what;
+    json["why"] = event.why;
+    json["fix"] = event.fix;
+    return json;
+}
+
+std::string line_of(const Json& json) {
+    std::string line = json_text(json);
+    line += '\n';
+    assert(line.size() <= kEventLineBytesMax && "a reader would refuse this line");
+    return line;
+}
+
+// --- reading
+
+using AnyEvent = decltype(PipeEvent::event);
+
+Result<AnyEvent> read_hello(const Json& json) {
+    HelloEvent event;
+    FieldReader fields(json);
+    fields.require("pid", event.pid);
+    fields.read("build", event.build);
+    fields.read("config", event.config);
+    return fields.result<AnyEvent>(std::move(event));
+}
+
+Result<AnyEvent> read_phase(const Json& json) {
+    PhaseEvent event;
+    FieldReader fields(json);
+    fields.require("phase", event.phase);
+    fields.read("done", event.done);
+    fields.read("total", event.total);
+    if (event.phase != ReplicaState::kLoading && event.phase != ReplicaState::kWarming &&
+        event.phase != ReplicaState::kSelftest) {
+        return fail(ErrorCode::kInvalidValue, "A replica cannot be in this phase.", "phase");
+    }
+    return fields.result<AnyEvent>(event);
+}
+
+Result<AnyEvent> read_kernels(const Json& json) {
+    KernelsEvent event;
+    const auto kernels = json.find("kernels");
+    if (kernels == json.end() || !kernels->is_array()) {
+        return fail(ErrorCode::kInvalidType, "The member 'kernels' must be an array.", "kernels");
+    }
+    for (const Json& entry : *kernels) {
+        if (!entry.is_object()) {
+            return fail(ErrorCode::kInvalidType, "A kernel must be an object.", "kernels");
+        }
+        KernelState kernel;
+        FieldReader fields(entry);
+        fields.require("name", kernel.name);
+        fields.require("state", kernel.state);
+        fields.read("reason", kernel.reason);
+        Result<KernelState> read = fields.result(std::move(kernel));
+        if (!read) return tl::unexpected(read.error());
+        event.kernels.push_back(std::move(*read));
+    }
+    return AnyEvent(std::move(event));
+}
+
+Result<AnyEvent> read_selftest(const Json& json) {
+    SelftestEvent event;
+    FieldReader fields(json);
+    fields.require("passed", event.passed);
+    fields.read("tokens_sha256", event.tokens_sha256);
+    fields.read("prefill_tokens_per_s", event.prefill_tokens_per_s);
+    fields.read("decode_tokens_per_s", event.decode_tokens_per_s);
+    return fields.result<AnyEvent>(std::move(event));
+}
+
+Result<AnyEvent> read_ready(const Json& json) {
+    ReadyEvent event;
+    const auto uuids = json.find("gpu_uuids");
+    if (uuids == json.end() || !uuids->is_array()) {
+        return fail(ErrorCode::kInvalidType, "The member 'gpu_uuids' must be an array.",
+                    "gpu_uuids");
+    }
+    for (const Json& uuid : *uuids) {
+        if (!uuid.is_string()) {
+            return fail(ErrorCode::kInvalidType, "A UUID must be a string.", "gpu_uuids");
+        }
+        event.gpu_uuids.push_back(uuid.get<std::string>());
+    }
+    return AnyEvent(std::move(event));
+}
+
+Result<AnyEvent> read_fatal(const Json& json) {
+    FatalEvent event;
+    FieldReader fields(json);
+    fields.require("id", event.id);
+    fields.require("class", event.error_class);
+    fields.read("what", event.what);
+    fields.read("why", event.why);
+    fields.read("fix", event.fix);
+    return fields.result<AnyEvent>(std::move(event));
+}
+
+Result<AnyEvent> read_event(const std::string& name, const Json& json) {
+    if (name == "hello") return read_hello(json);
+    if (name == "phase") return read_phase(json);
+    if (name == "kernels") return read_kernels(json);
+    if (name == "selftest") return read_selftest(json);
+    if (name == "ready") return read_ready(json);
+    if (name == "fatal") return read_fatal(json);
+    return fail(ErrorCode::kInvalidValue, "Unknown event '" + printable(name, 32) + "'.", "event");
+}
+
+bool is_instance_id(std::string_view text) {
+    return text.size() == 16 &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string to_json_line(const PipeEvent& event) {
+    return line_of(
+        std::visit([&](const auto& e) { return event_json(event.instance, e); }, event.event));
+}
+
+Result<PipeEvent> parse_pipe_event(std::string_view line) {
+    if (line.size() >= kEventLineBytesMax) {
+        return fail(ErrorCode::kInvalidValue, "The line is too long.");
+    }
+    Result<Json> json = read_json_object(line);
+    if (!json) return tl::unexpected(json.error());
+    std::string name, instance;
+    FieldReader fields(*json);
+    fields.require("event", name);
+    fields.require("instance", instance);
+    if (Result<bool> ok = fields.result(true); !ok) return tl::unexpected(ok.error());
+    if (!is_instance_id(instance)) {
+        return fail(ErrorCode::kInvalidValue, "An instance id is 16 hex digits.", "instance");
+    }
+    Result<AnyEvent> event = read_event(name, *json);
+    if (!event) return tl::unexpected(event.error());
+    return PipeEvent{std::move(instance), std::move(*event)};
+}
+
+std::string to_json_line(const ReplicaAnnouncement& announcement) {
+    return line_of(Json{{"index", announcement.index},
+                        {"url", announcement.url},
+                        {"instance", announcement.instance},
+                        {"state", replica_state_name(announcement.state)},
+                        {"eta_s", announcement.eta_s}});
+}
+
+Result<ReplicaAnnouncement> parse_announcement(std::string_view line) {
+    Result<Json> json = read_json_object(line);
+    if (!json) return tl::unexpected(json.error());
+    ReplicaAnnouncement announcement;
+    FieldReader fields(*json);
+    fields.require("index", announcement.index);
+    fields.require("url", announcement.url);
+    fields.require("state", announcement.state);
+    fields.read("instance", announcement.instance);
+    fields.read("eta_s", announcement.eta_s);
+    return fields.result(std::move(announcement));
+}
+
+void LineReader::feed(std::string_view bytes) {
+    if (is_failed_) return;
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    buffer_ += bytes;
+}
+
+std::optional<std::string> LineReader::next() {
+    if (is_failed_) return std::nullopt;
+    const std::size_t end = buffer_.find('\n', begin_);
+    if (std::min(end, buffer_.size()) - begin_ >= kEventLineBytesMax) {
+        is_failed_ = true;
+        return std::nullopt;
+    }
+    if (end == std::string::npos) return std::nullopt;
+    std::string line = buffer_.substr(begin_, end - begin_);
+    begin_ = end + 1;
+    return line;
+}
+
+}  // namespace proto
