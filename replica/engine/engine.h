@@ -86,6 +86,8 @@ struct SubmitResult {
 /// A consistent picture of the engine, copied under a short lock; cheap enough for every scrape.
 struct EngineStatus {
     std::uint64_t steps = 0;  // forward passes so far; prefill chunks count
+    /// Of the last step, or when work arrived after idleness if that is later: with requests in
+    /// the engine, its age tells a wedged device.
     std::chrono::steady_clock::time_point last_step_end{};
     std::int32_t running = 0, waiting = 0, sequences_max = 0, waiting_max = 0;
     std::int64_t queued_tokens = 0;  // prompt tokens accepted and not yet prefilled

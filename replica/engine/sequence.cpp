@@ -1,0 +1,146 @@
+#include "replica/engine/sequence.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace replica {
+namespace {
+
+bool has_penalty(const SamplingOptions& sampling) {
+    return sampling.repetition_penalty != 1.0F || sampling.presence_penalty != 0.0F ||
+           sampling.frequency_penalty != 0.0F;
+}
+
+}  // namespace
+
+Sequence::Sequence(EngineRequest request, const SequenceOrigin& origin)
+    : id_(origin.id),
+      sink_(std::move(request.sink)),
+      sampling_(std::move(request.sampling)),
+      stop_tokens_(origin.end_tokens.begin(), origin.end_tokens.end()),
+      end_token_count_(origin.end_tokens.size()),
+      ignores_end_tokens_(request.ignore_eos),
+      min_tokens_(request.min_tokens),
+      choice_index_(request.choice_index),
+      priority_(request.priority),
+      tokens_(std::move(request.prompt)),
+      prompt_tokens_(static_cast<std::int32_t>(tokens_.size())),
+      prefill_until_(prompt_tokens_),
+      has_penalty_(has_penalty(sampling_)),
+      accepted_at_(origin.accepted_at),
+      waiting_since_(origin.accepted_at) {
+    assert(sink_ != nullptr && "a request has a sink");
+    assert(prompt_tokens_ > 0 && prompt_tokens_ < origin.max_model_len);
+    const std::int32_t room = origin.max_model_len - prompt_tokens_;
+    generated_max_ = std::min(request.max_tokens.value_or(room), room);
+    assert(generated_max_ > 0 && "max_tokens is at least 1");
+    tokens_.reserve(tokens_.size() + static_cast<std::size_t>(generated_max_));
+    stop_tokens_.insert(stop_tokens_.end(), request.stop_token_ids.begin(),
+                        request.stop_token_ids.end());
+    for (const SamplingOptions::Bias& bias : sampling_.logit_bias)
+        bias_.push_back({.token = bias.token, .bias = bias.bias});
+    if (has_penalty_) counts_.add_prompt(tokens_);
+}
+
+std::int32_t Sequence::prefill_left() const {
+    return std::max(0, prefill_until_ - computed_);
+}
+
+SequenceView Sequence::view(Clock::time_point now) const {
+    SequenceView view{.is_running = state_ == SequenceState::kRunning,
+                      .is_decoding = state_ == SequenceState::kRunning && prefill_left() == 0,
+                      .tokens = token_count(),
+                      .computed = computed_,
+                      .blocks = blocks.size(),
+                      .priority = priority_,
+                      .waited = waited_before_,
+                      .arrival = id_};
+    if (state_ == SequenceState::kWaiting) view.waited += now - waiting_since_;
+    return view;
+}
+
+kernels::SamplingRow Sequence::sampling_row() const {
+    kernels::SamplingRow row{.temperature = sampling_.temperature,
+                             .top_k = std::max(sampling_.top_k, 0),
+                             .top_p = sampling_.top_p,
+                             .min_p = sampling_.min_p,
+                             .repetition_penalty = sampling_.repetition_penalty,
+                             .presence_penalty = sampling_.presence_penalty,
+                             .frequency_penalty = sampling_.frequency_penalty,
+                             .seed = sampling_.seed,
+                             .bias = bias_,
+                             .counts = counts_.view()};
+    row.draw_index = (static_cast<std::uint64_t>(choice_index_) << 32) |
+                     static_cast<std::uint64_t>(token_count());
+    // Under min_tokens nothing may end the sequence; ignore_eos masks the model's own ends alone.
+    const std::span<const TokenId> stops(stop_tokens_);
+    if (generated_tokens_ < min_tokens_) {
+        row.banned = stops;
+    } else if (ignores_end_tokens_) {
+        row.banned = stops.first(end_token_count_);
+    }
+    return row;
+}
+
+void Sequence::admit(StateSlot slot, Clock::time_point now) {
+    assert(state_ == SequenceState::kWaiting && state_slot == kScratchSlot && computed_ == 0);
+    state_ = SequenceState::kRunning;
+    state_slot = slot;
+    prefill_until_ = token_count();
+    waited_before_ += now - waiting_since_;
+    if (!started_at_) {
+        started_at_ = now;
+        sink_->on_start();
+    }
+}
+
+void Sequence::preempt(Clock::time_point now) {
+    assert(state_ == SequenceState::kRunning && "only a running sequence is preempted");
+    assert(blocks.size() == 0 && state_slot == kScratchSlot && "its cache is released first");
+    state_ = SequenceState::kWaiting;
+    computed_ = 0;
+    prefill_until_ = token_count();
+    waiting_since_ = now;
+}
+
+void Sequence::advance(std::int32_t rows) {
+    computed_ += rows;
+    assert(computed_ <= token_count() && "only known tokens are computed");
+}
+
+std::optional<FinishReason> Sequence::accept(TokenId token, Clock::time_point now) {
+    assert(state_ == SequenceState::kRunning && computed_ == token_count());
+    if (!first_token_at_) first_token_at_ = now;
+    ++generated_tokens_;
+    if (ends_at(token)) {
+        info_.stop_token = token;
+        return FinishReason::kStop;
+    }
+    tokens_.push_back(token);
+    if (has_penalty_) counts_.add_generated(token);
+    if (sink_->on_token(token) == SinkVerdict::kStop) return FinishReason::kStop;
+    if (generated_tokens_ >= generated_max_) return FinishReason::kLength;
+    return std::nullopt;
+}
+
+bool Sequence::ends_at(TokenId token) const {
+    std::span<const TokenId> stops(stop_tokens_);
+    if (ignores_end_tokens_) stops = stops.subspan(end_token_count_);
+    return std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+void Sequence::finish(FinishReason reason, std::string error, Clock::time_point now) {
+    assert(state_ != SequenceState::kFinished && "a sequence finishes once");
+    assert(blocks.size() == 0 && state_slot == kScratchSlot && "its cache is released first");
+    state_ = SequenceState::kFinished;
+    info_.reason = reason;
+    info_.error = std::move(error);
+    info_.prompt_tokens = prompt_tokens_;
+    info_.generated_tokens = generated_tokens_;
+    info_.queue_time = started_at_.value_or(now) - accepted_at_;
+    if (started_at_) info_.prefill_time = first_token_at_.value_or(now) - *started_at_;
+    if (first_token_at_) info_.decode_time = now - *first_token_at_;
+}
+
+}  // namespace replica
