@@ -14,7 +14,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "replica/gguf/error.h"
@@ -57,7 +56,7 @@ struct GgufEntry {
 class GgufMetadata {
 public:
     GgufMetadata() = default;
-    /// `file` names the file in errors. Entries have been validated by the parser.
+    /// `file` names the file in errors. The parser has validated the entries; keys are unique.
     GgufMetadata(std::string file, std::vector<GgufEntry> entries);
 
     std::span<const GgufEntry> entries() const { return entries_; }
@@ -108,7 +107,7 @@ private:
 
     std::string file_;
     std::vector<GgufEntry> entries_;
-    std::unordered_map<std::string_view, std::size_t> index_;
+    std::vector<std::size_t> by_key_;  // indices into entries_, sorted by key
 };
 
 }  // namespace replica

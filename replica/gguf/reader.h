@@ -29,7 +29,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "kernels/tensor.h"
@@ -47,6 +46,9 @@ inline constexpr std::uint64_t kGgufAlignmentMin = 8;
 inline constexpr std::uint64_t kGgufAlignmentMax = 1ULL << 20;
 inline constexpr std::uint64_t kGgufAlignmentDefault = 32;
 inline constexpr std::uint64_t kGgufPartsMax = 1024;
+inline constexpr std::uint64_t kGgufKeysMax = 1ULL << 16;  // real files have about 40
+inline constexpr std::uint64_t kGgufTensorsMax = 1ULL
+                                                 << 18;  // real files have up to a few thousand
 
 enum class GgufData {
     kMap,   // share the page cache; see the note on truncation above
