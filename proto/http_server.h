@@ -95,6 +95,7 @@ struct HttpAccess {
     int status = 0;                              // 0: the client left before an answer
     std::optional<GateReason> gate;
     bool client_aborted = false;
+    std::string fault;  // what() of an exception that left the handler
     std::uint64_t body_bytes_received = 0, body_bytes_sent = 0;
     std::chrono::steady_clock::duration duration{};
 };
@@ -173,10 +174,8 @@ public:
     /// Cuts all connections now; handlers hear it through on_disconnect.
     void abort_all();
 
-    struct Core;  // shared with the connections; defined in http_connection.h
-
 private:
-    std::shared_ptr<Core> core_;
+    std::shared_ptr<struct HttpServerCore> core_;  // shared with the connections
 };
 
 }  // namespace proto

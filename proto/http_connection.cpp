@@ -1,0 +1,449 @@
+#include "proto/http_connection.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace proto {
+namespace {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+
+// Read ahead while a body is being received: enough to keep the socket's buffer empty.
+constexpr std::size_t kBodyReadAheadBytes = 256 * kKiB;
+// After a closing answer, unread bytes are drained for a moment; closing at once would send RST,
+// and the peer's kernel may then throw the answer away unread.
+constexpr std::chrono::milliseconds kLingerTime{1'000};
+constexpr std::size_t kLingerBytesMax = kMiB;
+
+GateError gate_error(GateReason reason, ErrorCode code, std::string message) {
+    return GateError{reason, {code, std::move(message), {}, {}, {}}};
+}
+
+bool has_body(const HttpRequestHead& head) {
+    return head.is_chunked || head.content_length.value_or(0) > 0;
+}
+
+bool is_get_or_head(const HttpRequestHead& head) {
+    return head.method == "GET" || head.method == "HEAD";
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, tcp::socket socket,
+                               std::string peer)
+    : core_(std::move(core)),
+      socket_(std::move(socket)),
+      peer_(std::move(peer)),
+      input_wake_(socket_.get_executor()),
+      write_timer_(socket_.get_executor()) {
+    boost::system::error_code ignored;
+    local_address_ = socket_.local_endpoint(ignored).address().to_string();
+}
+
+// --- input
+
+void HttpConnection::start_read() {
+    if (is_reading_ || is_input_ended_ || input().size() >= input_max_) return;
+    is_reading_ = true;
+    socket_.async_wait(tcp::socket::wait_read,
+                       [self = shared_from_this()](const boost::system::error_code& error) {
+                           self->is_reading_ = false;
+                           if (!error) self->on_readable();
+                       });
+}
+
+void HttpConnection::on_readable() {
+    if (is_input_ended_) return;
+    const std::size_t room = input_max_ - std::min(input().size(), input_max_);
+    auto& scratch = core_->read_scratch;
+    boost::system::error_code error;
+    const std::size_t count =
+        socket_.read_some(asio::buffer(scratch.data(), std::min(scratch.size(), room)), error);
+    if (error == asio::error::would_block || error == asio::error::interrupted) {
+        start_read();
+        return;
+    }
+    if (error) {
+        client_left();
+        return;
+    }
+    input_.append(scratch.data(), count);
+    received_total_ += count;
+    input_wake_.cancel();
+    start_read();
+}
+
+void HttpConnection::client_left() {
+    if (is_input_ended_) return;
+    is_input_ended_ = true;
+    input_wake_.cancel();
+    if (exchange_ == nullptr) return;
+    if (auto callback = std::exchange(exchange_->on_disconnect_, nullptr)) callback();
+}
+
+asio::awaitable<HttpConnection::Arrival> HttpConnection::wait_input(Clock::time_point deadline) {
+    const std::uint64_t received_before = received_total_;
+    while (true) {
+        start_read();
+        if (received_total_ != received_before) co_return Arrival::kBytes;
+        if (is_input_ended_) co_return Arrival::kEnd;
+        if (Clock::now() >= deadline) co_return Arrival::kTimeout;
+        input_wake_.expires_at(deadline);
+        co_await input_wake_.async_wait(asio::as_tuple(asio::use_awaitable));
+    }
+}
+
+void HttpConnection::consume(std::size_t count) {
+    input_begin_ += count;
+    assert(input_begin_ <= input_.size() && "only what has arrived can be consumed");
+    if (input_begin_ == input_.size()) {
+        input_.clear();
+        input_begin_ = 0;
+    } else if (input_begin_ > 64 * kKiB) {
+        input_.erase(0, input_begin_);
+        input_begin_ = 0;
+    }
+}
+
+void HttpConnection::abort() {
+    is_aborted_ = true;
+    close_socket();
+    client_left();
+}
+
+void HttpConnection::close_socket() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+}
+
+// --- the life of a connection
+
+asio::awaitable<void> HttpConnection::run() {
+    const auto self = shared_from_this();
+    std::size_t request_count = 0;
+    bool may_go_on = true;
+    while (may_go_on && !is_aborted_ && !(core_->is_stopping && request_count > 0)) {
+        phase_ = Phase::kIdle;
+        HeadRead read = co_await read_head(request_count == 0);
+        if (read.refusal) {
+            HttpAccess access;
+            access.peer = peer_;
+            co_await refuse_and_close(std::move(*read.refusal), std::move(read.request_id),
+                                      std::move(access));
+            co_return;
+        }
+        if (!read.head) break;
+        ++core_->stats.requests_total;
+        ++request_count;
+        const bool is_last = request_count >= core_->options.requests_per_connection_max;
+        may_go_on = co_await serve_request(std::move(*read.head), is_last);
+    }
+    if (!is_aborted_) co_await linger();
+    client_left();
+    close_socket();
+}
+
+asio::awaitable<HttpConnection::HeadRead> HttpConnection::read_head(bool is_first) {
+    const HttpServerOptions& options = core_->options;
+    HeadRead result;
+    input_max_ = options.head_bytes_max + kKiB;  // a little more, to tell "too large" from "exact"
+    HeadScanner scanner(HeadScanner::Kind::kRequest,
+                        HeadLimits{options.head_bytes_max, options.head_fields_max});
+    Clock::time_point deadline =
+        Clock::now() + (is_first ? options.header_read : options.keepalive_idle);
+    bool has_bytes = is_first && !input().empty();
+    while (true) {
+        if (!input().empty()) {
+            if (!has_bytes && !is_first) deadline = Clock::now() + options.header_read;
+            has_bytes = true;
+            tl::expected<std::optional<HeadScanner::Done>, GateError> scanned =
+                scanner.scan(input());
+            if (!scanned) {
+                result.refusal = std::move(scanned.error());
+                co_return result;
+            }
+            if (scanned->has_value()) {
+                const HeadScanner::Done done = **scanned;
+                phase_ = Phase::kRequest;
+                tl::expected<HttpRequestHead, GateError> head =
+                    take_head(input().substr(done.skip, done.size), result.request_id);
+                consume(done.skip + done.size);
+                if (head) {
+                    result.head = std::move(*head);
+                } else {
+                    result.refusal = std::move(head.error());
+                }
+                co_return result;
+            }
+        }
+        const Arrival arrival = co_await wait_input(deadline);
+        if (arrival == Arrival::kBytes) continue;
+        if (arrival == Arrival::kTimeout && has_bytes) {
+            result.refusal = gate_error(GateReason::kHeaderTimeout, ErrorCode::kRequestTimeout,
+                                        "The request head did not arrive in time.");
+        } else if (arrival == Arrival::kEnd && has_bytes) {
+            ++core_->stats.client_aborts_total;
+        }
+        co_return result;
+    }
+}
+
+tl::expected<HttpRequestHead, GateError> HttpConnection::take_head(std::string_view bytes,
+                                                                   std::string& request_id) {
+    tl::expected<ParsedHead, GateError> parsed = parse_request_head(bytes);
+    if (!parsed) return tl::unexpected(parsed.error());
+    HttpRequestHead head;
+    head.method = std::move(parsed->method);
+    head.headers = std::move(parsed->headers);
+    head.peer = peer_;
+    const std::string_view sent_id = head.headers.get("x-request-id");
+    head.request_id = is_valid_request_id(sent_id) ? std::string(sent_id) : make_request_id();
+    request_id = head.request_id;
+    if (auto checked = check_request_head(head, parsed->target, parsed->version); !checked) {
+        return tl::unexpected(checked.error());
+    }
+    const HttpServerOptions& options = core_->options;
+    if ((options.check_host || !options.allowed_hosts.empty()) &&
+        !is_host_ours(head.headers.get("host"), local_address_, options.allowed_hosts)) {
+        GateError error = gate_error(GateReason::kHost, ErrorCode::kBadRequest,
+                                     "This server does not answer for that Host.");
+        error.error.status = 421;
+        return tl::unexpected(std::move(error));
+    }
+    return head;
+}
+
+// --- body
+
+std::size_t HttpConnection::body_limit(const HttpRequestHead& head) const {
+    const HttpServerOptions& options = core_->options;
+    const std::size_t limit =
+        options.body_limit ? options.body_limit(head) : options.body_bytes_max;
+    return is_get_or_head(head) ? std::min(limit, kUnreadBodyBytesMax) : limit;
+}
+
+tl::expected<bool, GateError> HttpConnection::take_body(const HttpRequestHead& head,
+                                                        std::string* body, std::size_t bytes_max,
+                                                        BodyProgress& progress) {
+    const auto take = [&](std::string_view data) {
+        progress.received += data.size();
+        if (progress.received > bytes_max) return false;
+        if (body != nullptr) body->append(data);
+        return true;
+    };
+    const auto too_large = [] {
+        return tl::unexpected<GateError>(gate_error(
+            GateReason::kBodyTooLarge, ErrorCode::kBodyTooLarge, "The body is too large."));
+    };
+    if (!head.is_chunked) {
+        const std::uint64_t length = head.content_length.value_or(0);
+        if (length > bytes_max) return too_large();
+        const std::size_t count =
+            std::min<std::uint64_t>(length - progress.received, input().size());
+        take(input().substr(0, count));
+        consume(count);
+        return progress.received == length;
+    }
+    while (!input().empty()) {
+        tl::expected<ChunkDecoder::Step, GateError> step = progress.chunks.step(input());
+        if (!step) return tl::unexpected(step.error());
+        if (!take(step->data)) return too_large();
+        consume(step->consumed);
+        if (step->is_complete) return true;
+    }
+    return false;
+}
+
+asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRequestHead& head,
+                                                                    std::string* body,
+                                                                    std::size_t bytes_max) {
+    const HttpServerOptions& options = core_->options;
+    BodyRead result;
+    BodyProgress progress;
+    input_max_ = kBodyReadAheadBytes;
+    // The rate is looked at in windows: a body may pause, but not for longer than two of them.
+    const double window_s = std::chrono::duration<double>(options.body_grace).count();
+    const double window_bytes_min = window_s * static_cast<double>(options.body_rate_min);
+    Clock::time_point window_end = Clock::now() + options.body_grace;
+    std::uint64_t window_begin_bytes = received_total_;
+    while (true) {
+        tl::expected<bool, GateError> is_complete = take_body(head, body, bytes_max, progress);
+        if (!is_complete) {
+            result.end = BodyEnd::kRefused;
+            result.refusal = std::move(is_complete.error());
+            co_return result;
+        }
+        if (*is_complete) co_return result;
+        const Arrival arrival = co_await wait_input(window_end);
+        if (arrival == Arrival::kEnd) {
+            result.end = BodyEnd::kClientLeft;
+            co_return result;
+        }
+        if (Clock::now() < window_end) continue;
+        if (static_cast<double>(received_total_ - window_begin_bytes) < window_bytes_min) {
+            result.end = BodyEnd::kRefused;
+            result.refusal = gate_error(GateReason::kBodyTimeout, ErrorCode::kRequestTimeout,
+                                        "The body arrives too slowly.");
+            co_return result;
+        }
+        window_begin_bytes = received_total_;
+        window_end = Clock::now() + options.body_grace;
+    }
+}
+
+// --- requests
+
+asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool is_last) {
+    const HttpServerOptions& options = core_->options;
+    HttpAccess access;
+    access.method = head.method;
+    access.path = head.path;
+    access.request_id = head.request_id;
+    access.peer = peer_;
+    if (options.admit) {
+        if (std::optional<HttpResponse> refusal = options.admit(head)) {
+            co_return co_await refuse_request(std::move(head), std::move(*refusal), is_last,
+                                              std::move(access));
+        }
+    }
+    const std::size_t limit = body_limit(head);
+    if (head.content_length.value_or(0) > limit) {
+        std::string request_id = head.request_id;
+        co_await refuse_and_close(
+            gate_error(GateReason::kBodyTooLarge, ErrorCode::kBodyTooLarge,
+                       "The body has " + std::to_string(*head.content_length) + " bytes; at most " +
+                           std::to_string(limit) + " are accepted."),
+            std::move(request_id), std::move(access));
+        co_return false;
+    }
+    HttpRequest request;
+    static_cast<HttpRequestHead&>(request) = std::move(head);
+    if (has_body(request)) {
+        if (request.expects_continue) {
+            const bool sent = co_await write_all({"HTTP/1.1 100 Continue\r\n\r\n", "", ""});
+            if (!sent) co_return false;
+        }
+        const Clock::time_point begin = Clock::now();
+        std::string* body = is_get_or_head(request) ? nullptr : &request.body;
+        BodyRead read = co_await read_body(request, body, limit);
+        if (read.end == BodyEnd::kClientLeft) {
+            ++core_->stats.client_aborts_total;
+            access.client_aborted = true;
+            log(access, begin);
+            co_return false;
+        }
+        if (read.end == BodyEnd::kRefused) {
+            std::string request_id = request.request_id;
+            co_await refuse_and_close(std::move(*read.refusal), std::move(request_id),
+                                      std::move(access));
+            co_return false;
+        }
+        access.body_bytes_received = request.body.size();
+    }
+    co_return co_await run_handler(std::move(request), is_last, std::move(access));
+}
+
+asio::awaitable<bool> HttpConnection::run_handler(HttpRequest request, bool is_last,
+                                                  HttpAccess access) {
+    const Clock::time_point begin = Clock::now();
+    input_max_ = kPipelineBytesMax;
+    HttpExchange exchange(*this, std::move(request));
+    exchange.close_after_ = is_last || !exchange.request_.keep_alive;
+    exchange_ = &exchange;
+    ++core_->stats.requests_running;
+    start_read();
+    bool has_failed = false;
+    try {
+        co_await core_->handler(exchange);
+    } catch (const std::exception& fault) {
+        has_failed = true;
+        access.fault = fault.what();
+    }
+    if (!exchange.is_started() && !is_gone()) {
+        if (!has_failed) access.fault = "the handler returned without an answer";
+        HttpResponse answer = error_response(
+            {ErrorCode::kInternalError, "The server made a mistake while answering.", {}, {}, {}});
+        co_await exchange.send(std::move(answer));
+    } else if (exchange.is_started() && !exchange.is_finished()) {
+        abort();  // the body cannot be ended truthfully
+    }
+    --core_->stats.requests_running;
+    exchange_ = nullptr;
+    access.status = exchange.status_;
+    access.body_bytes_sent = exchange.body_bytes_sent_;
+    access.client_aborted = is_gone() && !exchange.is_finished();
+    if (access.client_aborted) ++core_->stats.client_aborts_total;
+    log(access, begin);
+    co_return exchange.is_finished() && !exchange.close_after_ && !is_gone();
+}
+
+asio::awaitable<bool> HttpConnection::refuse_request(HttpRequestHead head, HttpResponse response,
+                                                     bool is_last, HttpAccess access) {
+    const Clock::time_point begin = Clock::now();
+    // An unread body of unknown or large size, or one that was never asked for, ends the
+    // connection.
+    const bool close = is_last || response.close || !head.keep_alive || core_->is_stopping ||
+                       (has_body(head) && (head.expects_continue ||
+                                           head.content_length.value_or(0) > kUnreadBodyBytesMax));
+    const bool is_head = head.method == "HEAD";
+    std::string framing;
+    if (response.status != 204) {
+        framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
+    }
+    const std::string answer = answer_head(response.status, response.headers, head.request_id,
+                                           close, head.is_http_1_0, framing);
+    const bool sent =
+        co_await write_all({answer, is_head ? std::string_view() : response.body, ""});
+    access.status = response.status;
+    access.body_bytes_sent = is_head ? 0 : response.body.size();
+    access.client_aborted = !sent;
+    log(access, begin);
+    if (close || !sent) co_return false;
+    if (!has_body(head)) co_return true;
+    const BodyRead drained = co_await read_body(head, nullptr, kUnreadBodyBytesMax);
+    co_return drained.end == BodyEnd::kComplete;
+}
+
+asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::string request_id,
+                                                       HttpAccess access) {
+    const Clock::time_point begin = Clock::now();
+    ++core_->stats.gate_rejected_total[static_cast<std::size_t>(refusal.reason)];
+    if (request_id.empty()) request_id = make_request_id();
+    const HttpResponse response = error_response(refusal.error);
+    const std::string framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
+    const std::string head =
+        answer_head(response.status, response.headers, request_id, true, false, framing);
+    access.request_id = request_id;
+    access.gate = refusal.reason;
+    access.status = response.status;
+    access.body_bytes_sent = response.body.size();
+    co_await write_all({head, response.body, ""});
+    log(access, begin);
+    co_await linger();
+    close_socket();
+}
+
+asio::awaitable<void> HttpConnection::linger() {
+    boost::system::error_code ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    const Clock::time_point deadline = Clock::now() + kLingerTime;
+    const std::uint64_t received_before = received_total_;
+    input_max_ = kBodyReadAheadBytes;
+    while (received_total_ - received_before < kLingerBytesMax) {
+        consume(input().size());
+        if (co_await wait_input(deadline) != Arrival::kBytes) break;
+    }
+}
+
+void HttpConnection::log(HttpAccess& access, Clock::time_point begin) {
+    access.duration = Clock::now() - begin;
+    if (core_->options.on_access) core_->options.on_access(access);
+}
+
+}  // namespace proto

@@ -1,0 +1,170 @@
+// http_connection: one client connection of an HttpServer. Inside proto only.
+//
+// Reading and handling overlap: a wait for readability is pending at all times (unless the read
+// ahead is full), its callback moves bytes into `input_` and wakes whoever waits for them. So the
+// coroutine never owns a read that would have to be cancelled when a handler starts, and a FIN is
+// seen while a handler runs. Bytes are read into a buffer that all connections of the server share:
+// an idle connection holds no read buffer.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "proto/chunk_decoder.h"
+#include "proto/http_gate.h"
+#include "proto/http_server.h"
+
+namespace proto {
+
+/// What the connections of one server share.
+struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
+    HttpServerCore(boost::asio::any_io_executor executor_in, HttpServerOptions options_in,
+                   HttpHandler handler_in);
+
+    boost::asio::awaitable<void> accept_loop();
+    void admit_connection(boost::asio::ip::tcp::socket socket);
+    void forget_connection(HttpConnection& connection);
+    void stop_accepting();
+    void abort_all();
+    /// "Date: …\r\n", made once a second.
+    const std::string& date_line();
+
+    boost::asio::any_io_executor executor;
+    HttpServerOptions options;
+    HttpHandler handler;
+    HttpServerStats stats;
+    boost::asio::ip::tcp::acceptor acceptor;
+    boost::asio::steady_timer accept_pause;  // cancelled when a descriptor becomes free
+    boost::asio::steady_timer emptied;       // cancelled when the last connection ends
+    bool is_accepting = false, is_stopping = false;
+    std::unordered_set<HttpConnection*> connections;
+    std::unordered_map<std::string, std::size_t> connections_of_address;
+    std::array<char, 64 * kKiB> read_scratch{};
+
+private:
+    std::string date_line_;
+    std::int64_t date_second_ = -1;
+};
+
+/// The parsed head, unchecked but for the parser's own rules. Beast stays behind it.
+struct ParsedHead {
+    std::string method, target;
+    int version = 11;
+    Headers headers;
+};
+tl::expected<ParsedHead, GateError> parse_request_head(std::string_view bytes);
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+public:
+    HttpConnection(std::shared_ptr<HttpServerCore> core, boost::asio::ip::tcp::socket socket,
+                   std::string peer);
+
+    /// Serves requests until the connection ends.
+    boost::asio::awaitable<void> run();
+
+    /// Cuts the connection; a running handler hears it through on_disconnect.
+    void abort();
+    /// No request is in progress: nothing is lost by closing.
+    [[nodiscard]] bool is_idle() const { return phase_ == Phase::kIdle; }
+    [[nodiscard]] const std::string& peer() const { return peer_; }
+    [[nodiscard]] HttpServerCore& core() const { return *core_; }
+
+    // For HttpExchange.
+    boost::asio::awaitable<bool> send(HttpExchange& exchange, HttpResponse response);
+    boost::asio::awaitable<bool> start_stream(HttpExchange& exchange, int status, Headers headers);
+    boost::asio::awaitable<bool> write_chunk(HttpExchange& exchange, std::string_view bytes);
+    boost::asio::awaitable<bool> finish(HttpExchange& exchange);
+    [[nodiscard]] bool is_gone() const { return is_input_ended_ || is_aborted_; }
+    [[nodiscard]] boost::asio::any_io_executor executor() const { return core_->executor; }
+
+private:
+    enum class Phase { kIdle, kRequest };
+    enum class Arrival { kBytes, kEnd, kTimeout };
+    using Clock = std::chrono::steady_clock;
+
+    // input
+    void start_read();
+    void on_readable();
+    /// Waits until bytes beyond those already there arrive.
+    boost::asio::awaitable<Arrival> wait_input(Clock::time_point deadline);
+    [[nodiscard]] std::string_view input() const {
+        return std::string_view(input_).substr(input_begin_);
+    }
+    void consume(std::size_t count);
+
+    // one request
+    struct HeadRead {
+        std::optional<HttpRequestHead> head;  // none: close
+        std::optional<GateError> refusal;
+        std::string request_id;
+    };
+    boost::asio::awaitable<HeadRead> read_head(bool is_first);
+    tl::expected<HttpRequestHead, GateError> take_head(std::string_view bytes,
+                                                       std::string& request_id);
+    enum class BodyEnd { kComplete, kClientLeft, kRefused };
+    struct BodyRead {
+        BodyEnd end = BodyEnd::kComplete;
+        std::optional<GateError> refusal;
+    };
+    /// Appends the body to `body`, or counts and drops it when `body` is null.
+    boost::asio::awaitable<BodyRead> read_body(const HttpRequestHead& head, std::string* body,
+                                               std::size_t bytes_max);
+    /// One piece of what has arrived; true when the body is complete.
+    struct BodyProgress {
+        ChunkDecoder chunks;
+        std::uint64_t received = 0;
+    };
+    tl::expected<bool, GateError> take_body(const HttpRequestHead& head, std::string* body,
+                                            std::size_t bytes_max, BodyProgress& progress);
+    [[nodiscard]] std::size_t body_limit(const HttpRequestHead& head) const;
+
+    /// These return whether the connection may carry another request.
+    boost::asio::awaitable<bool> serve_request(HttpRequestHead head, bool is_last);
+    boost::asio::awaitable<bool> run_handler(HttpRequest request, bool is_last, HttpAccess access);
+    boost::asio::awaitable<bool> refuse_request(HttpRequestHead head, HttpResponse response,
+                                                bool is_last, HttpAccess access);
+    boost::asio::awaitable<void> refuse_and_close(GateError refusal, std::string request_id,
+                                                  HttpAccess access);
+    boost::asio::awaitable<void> linger();
+    void log(HttpAccess& access, Clock::time_point begin);
+
+    // output
+    [[nodiscard]] std::string answer_head(int status, const Headers& headers,
+                                          std::string_view request_id, bool close, bool is_http_1_0,
+                                          std::string_view framing) const;
+    boost::asio::awaitable<bool> write_all(std::array<std::string_view, 3> parts);
+    boost::asio::awaitable<bool> wait_writable();
+    void client_left();
+    void close_socket();
+
+    std::shared_ptr<HttpServerCore> core_;
+    boost::asio::ip::tcp::socket socket_;
+    std::string peer_;
+    std::string local_address_;
+    Phase phase_ = Phase::kIdle;
+
+    std::string input_;
+    std::size_t input_begin_ = 0;
+    std::size_t input_max_ = kHeadBytesMax;  // read ahead that this moment allows
+    std::uint64_t received_total_ = 0;
+    bool is_reading_ = false;
+    bool is_input_ended_ = false;  // FIN, RST or abort
+    bool is_aborted_ = false;
+    boost::asio::steady_timer input_wake_;
+
+    boost::asio::steady_timer write_timer_;
+    std::uint64_t write_wait_count_ = 0;
+    HttpExchange* exchange_ = nullptr;  // while a handler runs
+};
+
+}  // namespace proto

@@ -1,0 +1,234 @@
+#include "proto/http_server.h"
+
+#include <cassert>
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "proto/http_connection.h"
+#include "proto/socket_options.h"
+
+namespace proto {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using tcp = asio::ip::tcp;
+
+// After the deadline of stop(), cut handlers get this long to return.
+constexpr std::chrono::seconds kAbortGrace{2};
+
+tcp::acceptor open_acceptor(const asio::any_io_executor& executor,
+                            const HttpServerOptions& options) {
+    tcp::acceptor acceptor(executor);
+    if (options.listen_fd) {
+        sockaddr_storage address{};
+        socklen_t size = sizeof(address);
+        if (::getsockname(*options.listen_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+            throw std::system_error(errno, std::generic_category(), "inherited socket");
+        }
+        acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), *options.listen_fd);
+        return acceptor;
+    }
+    const tcp::endpoint endpoint(asio::ip::make_address(options.address), options.port);
+    acceptor.open(endpoint.protocol());
+    set_close_on_exec(acceptor.native_handle());
+    acceptor.set_option(tcp::acceptor::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen(options.backlog);
+    return acceptor;
+}
+
+bool is_out_of_descriptors(const boost::system::error_code& error) {
+    return error == boost::system::errc::too_many_files_open ||
+           error == boost::system::errc::too_many_files_open_in_system ||
+           error == boost::system::errc::no_buffer_space ||
+           error == boost::system::errc::not_enough_memory;
+}
+
+}  // namespace
+
+tl::expected<ParsedHead, GateError> parse_request_head(std::string_view bytes) {
+    http::request_parser<http::empty_body> parser;
+    parser.header_limit(static_cast<std::uint32_t>(bytes.size() + 1));
+    parser.body_limit(boost::none);
+    boost::system::error_code error;
+    parser.put(asio::buffer(bytes.data(), bytes.size()), error);
+    if (error || !parser.is_header_done()) {
+        return tl::unexpected<GateError>(
+            GateError{GateReason::kHeadSyntax,
+                      {ErrorCode::kBadRequest, "The request head is malformed.", {}, {}, {}}});
+    }
+    const auto& message = parser.get();
+    ParsedHead head;
+    head.method = std::string(message.method_string());
+    head.target = std::string(message.target());
+    head.version = static_cast<int>(message.version());
+    for (const auto& field : message) {
+        head.headers.add(std::string(field.name_string()), std::string(field.value()));
+    }
+    return head;
+}
+
+HttpServerCore::HttpServerCore(asio::any_io_executor executor_in, HttpServerOptions options_in,
+                               HttpHandler handler_in)
+    : executor(std::move(executor_in)),
+      options(std::move(options_in)),
+      handler(std::move(handler_in)),
+      acceptor(open_acceptor(executor, options)),
+      accept_pause(executor),
+      emptied(executor) {}
+
+asio::awaitable<void> HttpServerCore::accept_loop() {
+    const auto self = shared_from_this();
+    while (is_accepting) {
+        auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
+        if (!is_accepting) break;
+        if (!error) {
+            admit_connection(std::move(socket));
+        } else if (is_out_of_descriptors(error)) {
+            // The connection stays in the backlog; trying again at once would only spin.
+            ++stats.accept_pauses_total;
+            accept_pause.expires_after(options.accept_pause);
+            co_await accept_pause.async_wait(asio::as_tuple(asio::use_awaitable));
+        }
+        // Other errors belong to one connection that has already ended.
+    }
+}
+
+void HttpServerCore::admit_connection(tcp::socket socket) {
+    boost::system::error_code error;
+    const tcp::endpoint remote = socket.remote_endpoint(error);
+    if (error) return;
+    set_close_on_exec(socket.native_handle());
+    ++stats.connections_total;
+    if (connections.size() >= options.connections_max) {
+        ++stats.rejected_count_total;
+        return;
+    }
+    const std::string peer = remote.address().to_string();
+    std::size_t& count = connections_of_address[peer];
+    if (count >= options.connections_per_address_max && !remote.address().is_loopback()) {
+        ++stats.rejected_address_total;
+        return;
+    }
+    ++count;
+    set_stream_options(socket.native_handle());
+    socket.non_blocking(true, error);
+    auto connection = std::make_shared<HttpConnection>(shared_from_this(), std::move(socket), peer);
+    connections.insert(connection.get());
+    stats.connections = connections.size();
+    asio::co_spawn(
+        executor, [connection] { return connection->run(); },
+        [connection](const std::exception_ptr& fault) {
+            // run() answers every expected end itself; what is left is memory exhaustion, which
+            // costs this connection only.
+            if (fault) connection->abort();
+            connection->core().forget_connection(*connection);
+        });
+}
+
+void HttpServerCore::forget_connection(HttpConnection& connection) {
+    connections.erase(&connection);
+    const auto count = connections_of_address.find(connection.peer());
+    assert(count != connections_of_address.end() && "each connection was counted once");
+    if (--count->second == 0) connections_of_address.erase(count);
+    stats.connections = connections.size();
+    accept_pause.cancel();
+    if (connections.empty()) emptied.cancel();
+}
+
+void HttpServerCore::stop_accepting() {
+    is_accepting = false;
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+    accept_pause.cancel();
+}
+
+void HttpServerCore::abort_all() {
+    const std::vector<HttpConnection*> all(connections.begin(), connections.end());
+    for (HttpConnection* connection : all)
+        connection->abort();
+}
+
+const std::string& HttpServerCore::date_line() {
+    const std::time_t now = std::time(nullptr);
+    if (now != date_second_) {
+        std::tm parts{};
+        ::gmtime_r(&now, &parts);
+        std::array<char, 64> text{};
+        const std::size_t size =
+            std::strftime(text.data(), text.size(), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &parts);
+        date_line_.assign(text.data(), size);
+        date_second_ = now;
+    }
+    return date_line_;
+}
+
+HttpServer::HttpServer(asio::any_io_executor executor, HttpServerOptions options,
+                       HttpHandler handler)
+    : core_(std::make_shared<HttpServerCore>(std::move(executor), std::move(options),
+                                             std::move(handler))) {}
+
+HttpServer::~HttpServer() {
+    core_->is_stopping = true;
+    core_->stop_accepting();
+    core_->abort_all();
+}
+
+void HttpServer::start() {
+    assert(!core_->is_accepting && "start() is called once");
+    core_->is_accepting = true;
+    asio::co_spawn(
+        core_->executor, [core = core_] { return core->accept_loop(); }, asio::detached);
+}
+
+std::uint16_t HttpServer::port() const {
+    boost::system::error_code ignored;
+    return core_->acceptor.local_endpoint(ignored).port();
+}
+
+const HttpServerStats& HttpServer::stats() const {
+    return core_->stats;
+}
+
+void HttpServer::stop_accepting() {
+    core_->stop_accepting();
+}
+
+void HttpServer::abort_all() {
+    core_->abort_all();
+}
+
+asio::awaitable<void> HttpServer::stop(std::chrono::milliseconds deadline) {
+    const std::shared_ptr<HttpServerCore> core = core_;
+    core->stop_accepting();
+    core->is_stopping = true;
+    const std::vector<HttpConnection*> all(core->connections.begin(), core->connections.end());
+    for (HttpConnection* connection : all) {
+        if (connection->is_idle()) connection->abort();
+    }
+    core->emptied.expires_after(deadline);
+    if (!core->connections.empty()) {
+        co_await core->emptied.async_wait(asio::as_tuple(asio::use_awaitable));
+    }
+    core->abort_all();
+    core->emptied.expires_after(kAbortGrace);
+    if (!core->connections.empty()) {
+        co_await core->emptied.async_wait(asio::as_tuple(asio::use_awaitable));
+    }
+}
+
+}  // namespace proto
