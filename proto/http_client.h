@@ -28,8 +28,8 @@ namespace proto {
 enum class ClientErrorKind {
     kRefused,  // no listener, unreachable, or no such host
     kConnectTimeout,
-    kReset,                // RST, or EOF in the middle of an answer
-    kClosedWithoutAnswer,  // EOF before the first byte of an answer
+    kReset,                // EOF or RST in the middle of an answer
+    kClosedWithoutAnswer,  // EOF or RST before the first byte of an answer
     kMalformed,            // the answer broke a rule of the gate
     kTimeout,              // no head, or no body byte, in time
     kCancelled,            // closed by us
@@ -64,10 +64,11 @@ public:
     [[nodiscard]] bool is_cancelled() const { return is_cancelled_; }
 
 private:
-    friend class ClientConnection;
+    friend class ClientCall;
     friend class HttpClient;
     bool is_cancelled_ = false;
     std::function<void()> close_;  // set while a request holds a connection
+    const void* owner_ = nullptr;  // the call that set it
 };
 
 struct ClientTimeouts {
@@ -122,8 +123,8 @@ public:
 
 private:
     friend class HttpClient;
-    explicit UpstreamResponse(std::shared_ptr<class ClientConnection> connection);
-    std::shared_ptr<class ClientConnection> connection_;
+    explicit UpstreamResponse(std::shared_ptr<class ClientCall> call);
+    std::shared_ptr<class ClientCall> call_;
 };
 
 struct HttpClientOptions {
@@ -153,10 +154,8 @@ public:
     [[nodiscard]] HttpClientStats stats() const;
     [[nodiscard]] HttpClientStats stats(const Endpoint& endpoint) const;
 
-    struct Pool;  // shared with the connections
-
 private:
-    std::shared_ptr<Pool> pool_;
+    std::shared_ptr<struct ClientPool> pool_;  // shared with the calls
 };
 
 /// For command line tools: one request on a private loop, blocking.
