@@ -1,47 +1,15 @@
-// In its steady state the engine thread allocates nothing: operator new is counted between two
-// tokens in the middle of several answers.
+// In its steady state the engine thread allocates nothing: operator new is counted on it in the
+// middle of several answers.
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/engine/allocation_counter.h"
 #include "tests/unit/engine/fake_step_runner.h"
-
-namespace {
-
-thread_local bool is_counting = false;  // on the engine thread, set by the runner's hook
-std::atomic<int> allocations = 0;
-
-void* count_and_allocate(std::size_t size) {
-    if (is_counting) ++allocations;
-    if (void* memory = std::malloc(size)) return memory;
-    throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-    return count_and_allocate(size);
-}
-void* operator new[](std::size_t size) {
-    return count_and_allocate(size);
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
 
 namespace replica {
 namespace {
@@ -65,7 +33,8 @@ public:
     const kernels::StepOutputs& run(const kernels::StepDescriptor& step) override {
         may_run.wait(false);
         ++steps_;
-        is_counting = steps_ > 10 && steps_ < 50;  // four answers of 60 tokens in full flow
+        count_allocations_of_this_thread(steps_ > 10 &&
+                                         steps_ < 50);  // four answers of 60 tokens in full flow
         const auto rows = static_cast<std::size_t>(step.logit_rows);
         outputs_ = {.sampled = std::span(sampled_).first(rows),
                     .error = std::span(error_).first(rows)};
@@ -97,7 +66,7 @@ TEST(EngineAllocationTest, DecodingAllocatesNothing) {
     for (const auto& sink : sinks)
         sink->is_finished.wait(false);
     EXPECT_GE(runner.steps(), 60);
-    EXPECT_EQ(allocations, 0);
+    EXPECT_EQ(counted_allocations(), 0);
 }
 
 }  // namespace
