@@ -100,7 +100,8 @@ std::string type_text(const GgufEntry& entry) {
 
 std::string value_text(const GgufEntry& entry, std::size_t elements_max,
                        std::size_t string_bytes_max) {
-    const std::size_t shown = std::min<std::size_t>(entry.count, elements_max);
+    const std::size_t limit = entry.type == GgufType::kArray ? elements_max : 1;
+    const std::size_t shown = std::min<std::size_t>(entry.count, limit);
     const std::byte* at = entry.bytes.data();
     std::string text;
     for (std::size_t i = 0; i < shown; ++i) {
