@@ -1,0 +1,159 @@
+#include "replica/server/generation.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace replica::server {
+namespace {
+
+namespace asio = boost::asio;
+
+std::shared_ptr<Mailbox> make_mailbox(const asio::any_io_executor& executor,
+                                      const std::shared_ptr<asio::steady_timer>& news) {
+    return std::make_shared<Mailbox>([executor, weak = std::weak_ptr(news)] {
+        asio::post(executor, [weak] {
+            if (const auto timer = weak.lock()) timer->cancel();
+        });
+    });
+}
+
+/// The later in this list, the more a client or a router must know about it.
+int severity(std::string_view finish_reason) {
+    constexpr std::array<std::string_view, 5> kOrder = {"stop", "tool_calls", "length", "cancelled",
+                                                        "error"};
+    const auto* found = std::find(kOrder.begin(), kOrder.end(), finish_reason);
+    return static_cast<int>(found - kOrder.begin());
+}
+
+proto::ApiError submit_error(SubmitStatus status, const EngineStatus& engine) {
+    proto::ApiError error;
+    switch (status) {
+        case SubmitStatus::kQueueFull:
+            error.code = proto::ErrorCode::kQueueFull;
+            error.message = "The queue is full: " + std::to_string(engine.waiting) + " of " +
+                            std::to_string(engine.waiting_max) + " places are taken.";
+            error.retry_after_s = proto::retry_after_seconds(1.0);
+            break;
+        case SubmitStatus::kStopping:
+            error.code = proto::ErrorCode::kDraining;
+            error.message = "This server is stopping and takes no new requests.";
+            error.retry_after_s = 5;
+            break;
+        case SubmitStatus::kContextExceeded:
+            error.code = proto::ErrorCode::kContextLengthExceeded;
+            error.message = "The prompt exceeds the available context size.";
+            break;
+        case SubmitStatus::kPromptEmpty:
+        case SubmitStatus::kAccepted:
+            error.code = proto::ErrorCode::kInternalError;
+            error.message = "The engine did not take the request.";
+            break;
+    }
+    return error;
+}
+
+}  // namespace
+
+Generation::Generation(Places places, PreparedRequest request, Clock::time_point arrival)
+    : places_(std::move(places)),
+      request_(std::move(request)),
+      arrival_(arrival),
+      news_(std::make_shared<asio::steady_timer>(places_.executor)),
+      mailbox_(make_mailbox(places_.executor, news_)) {}
+
+Generation::~Generation() {
+    if (!is_finished()) cancel_all();
+}
+
+proto::Result<void> Generation::start() {
+    totals_.usage.prompt_tokens = request_.prompt_tokens;
+    totals_.finish_reason = "stop";
+    for (PreparedChoice& choice : request_.choices) {
+        auto sink = std::make_shared<CompletionSink>(
+            places_.model, std::move(choice.text), places_.metrics, mailbox_,
+            CompletionSink::Setup{.choice = static_cast<int>(sinks_.size()),
+                                  .wants_token_ids = request_.return_token_ids,
+                                  .arrival = arrival_});
+        choice.engine.sink = sink;
+        const SubmitResult result = places_.engine.submit(std::move(choice.engine));
+        if (result.status != SubmitStatus::kAccepted) {
+            cancel_all();
+            return tl::make_unexpected(submit_error(result.status, places_.engine.status()));
+        }
+        sinks_.push_back(std::move(sink));
+        ids_.push_back(result.id);
+    }
+    return {};
+}
+
+asio::awaitable<std::vector<ChoiceUpdate>> Generation::next(
+    std::optional<std::chrono::milliseconds> timeout) {
+    assert(!is_finished() && "there is nothing to wait for");
+    const auto deadline = timeout ? Clock::now() + *timeout : Clock::time_point::max();
+    const bool had_fault = fault_.has_value();
+    const auto news = news_;  // outlives this object should it die while we wait
+    std::vector<ChoiceUpdate> updates = mailbox_->take();
+    // A wake may come late, for news that an earlier look has taken already.
+    while (updates.empty() && fault_.has_value() == had_fault && Clock::now() < deadline) {
+        news->expires_at(deadline);
+        co_await news->async_wait(asio::as_tuple(asio::use_awaitable));
+        updates = mailbox_->take();
+    }
+    for (const ChoiceUpdate& update : updates)
+        account(update);
+    co_return updates;
+}
+
+void Generation::account(const ChoiceUpdate& update) {
+    if (!update.end) return;
+    const ChoiceEnd& end = *update.end;
+    ++ended_count_;
+    places_.metrics.observe_finished(end, Clock::now() - arrival_);
+    if (cancelled_at_) places_.metrics.observe_cancel_to_free(Clock::now() - *cancelled_at_);
+    totals_.usage.completion_tokens += end.completion_tokens;
+    totals_.usage.reasoning_tokens += end.reasoning_tokens;
+    if (severity(end.finish_reason) > severity(totals_.finish_reason)) {
+        totals_.finish_reason = end.finish_reason;
+    }
+    if (end.timings.decode_ms + end.timings.prefill_ms >=
+        totals_.timings.decode_ms + totals_.timings.prefill_ms) {
+        totals_.timings = end.timings;
+    }
+    const bool is_stopped_from_below = end.finish_reason == "cancelled" && !cancelled_at_;
+    if (end.finish_reason == "error" || is_stopped_from_below) {
+        proto::ApiError why;
+        why.code = proto::ErrorCode::kEngineError;
+        why.message = end.error.empty() ? "The engine has stopped." : end.error;
+        abort(std::move(why));  // the other choices are of no use without this one
+    }
+}
+
+void Generation::cancel() {
+    if (!cancelled_at_) cancelled_at_ = Clock::now();
+    cancel_all();
+}
+
+void Generation::abort(proto::ApiError why) {
+    if (!fault_) fault_ = std::move(why);
+    news_->cancel();
+    cancel();
+}
+
+void Generation::cancel_all() {
+    for (const RequestId id : ids_)
+        places_.engine.cancel(id);
+}
+
+RequestPhase Generation::phase() const {
+    RequestPhase furthest = RequestPhase::kQueue;
+    for (const auto& sink : sinks_)
+        furthest = std::max(furthest, sink->phase());
+    return furthest;
+}
+
+}  // namespace replica::server

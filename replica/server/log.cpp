@@ -1,0 +1,55 @@
+#include "replica/server/log.h"
+
+#include <spdlog/async.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/error.h"
+
+namespace replica::server {
+namespace {
+
+constexpr std::string_view kLoggerName = "replica";
+
+spdlog::level::level_enum level_of(LogLevel level) {
+    switch (level) {
+        case LogLevel::kInfo:
+            return spdlog::level::info;
+        case LogLevel::kWarning:
+            return spdlog::level::warn;
+        case LogLevel::kError:
+            return spdlog::level::err;
+    }
+    return spdlog::level::err;
+}
+
+}  // namespace
+
+void start_log() {
+    spdlog::init_thread_pool(kLogQueueLines, 1);
+    const auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    const auto logger = std::make_shared<spdlog::async_logger>(
+        std::string(kLoggerName), sink, spdlog::thread_pool(),
+        spdlog::async_overflow_policy::overrun_oldest);
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l replica %v");
+    spdlog::register_logger(logger);
+}
+
+void stop_log() {
+    spdlog::shutdown();
+}
+
+void log_event(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+    const auto logger = spdlog::get(std::string(kLoggerName));
+    if (logger == nullptr) return;
+    std::string line(event);
+    for (const LogField& field : fields) {
+        const std::string value = proto::printable(field.value, 512);
+        const bool needs_quotes = value.empty() || value.find(' ') != std::string::npos;
+        line.append(" ").append(field.key).append("=");
+        line.append(needs_quotes ? "\"" + value + "\"" : value);
+    }
+    logger->log(level_of(level), line);
+}
+
+}  // namespace replica::server

@@ -1,0 +1,167 @@
+#include "replica/server/metrics_snapshot.h"
+
+#include <array>
+#include <fstream>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "replica/server/options.h"
+
+namespace replica::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::map<std::string, std::string>;
+
+class Writer {
+public:
+    Writer(const Labels& constant_labels, std::vector<MetricFamily>& families)
+        : constant_labels_(constant_labels), families_(families) {}
+
+    struct Text {
+        std::string name, help;
+    };
+    void gauge(Text text, double value, const Labels& labels = {}) {
+        add({"quadriga_replica_" + text.name, std::move(text.help)}, MetricType::Gauge, value,
+            labels);
+    }
+    void counter(Text text, double value, const Labels& labels = {}) {
+        add({"quadriga_replica_" + text.name, std::move(text.help)}, MetricType::Counter, value,
+            labels);
+    }
+    void process_gauge(Text text, double value) {
+        add({"process_" + text.name, std::move(text.help)}, MetricType::Gauge, value, {});
+    }
+    void process_counter(Text text, double value) {
+        add({"process_" + text.name, std::move(text.help)}, MetricType::Counter, value, {});
+    }
+
+private:
+    void add(Text text, MetricType type, double value, const Labels& labels) {
+        if (families_.empty() || families_.back().name != text.name) {
+            MetricFamily family;
+            family.name = std::move(text.name);
+            family.help = std::move(text.help);
+            family.type = type;
+            families_.push_back(std::move(family));
+        }
+        ClientMetric metric;
+        for (const Labels* set : {&constant_labels_, &labels}) {
+            for (const auto& [name, content] : *set)
+                metric.label.push_back({name, content});
+        }
+        if (type == MetricType::Gauge) {
+            metric.gauge.value = value;
+        } else {
+            metric.counter.value = value;
+        }
+        families_.back().metric.push_back(std::move(metric));
+    }
+
+    const Labels& constant_labels_;
+    std::vector<MetricFamily>& families_;
+};
+
+double as_number(bool value) {
+    return value ? 1 : 0;
+}
+
+void append_state(const MetricsSnapshot& snapshot, Writer& out) {
+    // The states a replica itself can be in.
+    constexpr std::array kStates = {proto::ReplicaState::kLoading, proto::ReplicaState::kWarming,
+                                    proto::ReplicaState::kSelftest, proto::ReplicaState::kReady,
+                                    proto::ReplicaState::kDraining};
+    for (const proto::ReplicaState state : kStates) {
+        out.gauge({"state", "1 for the state the replica is in."},
+                  as_number(state == snapshot.state),
+                  {{"state", std::string(proto::replica_state_name(state))}});
+    }
+    out.gauge({"ready", "1 when requests are admitted."}, as_number(snapshot.is_ready));
+    out.gauge({"degraded", "1 when a kernel that the plan wants is not armed."},
+              as_number(snapshot.is_degraded));
+    out.gauge({"uptime_seconds", "Since the process started."}, snapshot.uptime.count());
+    for (const auto& [phase, seconds] : snapshot.load_seconds) {
+        out.gauge({"load_seconds", "Time each phase of loading took."}, seconds,
+                  {{"phase", phase}});
+    }
+    if (snapshot.selftest_passed) {
+        out.gauge({"selftest_passed", "1 when the self-test passed."},
+                  as_number(*snapshot.selftest_passed));
+    }
+    for (const proto::KernelState& kernel : snapshot.kernels) {
+        out.gauge({"kernel_armed", "1 when the kernel is in use."},
+                  as_number(kernel.state == "armed"), {{"kernel", kernel.name}});
+    }
+    out.gauge({"build_info", "Always 1; the label says which build."}, 1,
+              {{"version", build_version()}});
+}
+
+void append_engine(const EngineStatus& engine, std::int64_t waiting, Writer& out) {
+    const int used = engine.blocks_total - engine.blocks_free;
+    out.gauge({"requests_running", "Sequences in the engine's steps."}, engine.running);
+    out.gauge({"requests_waiting", "Requests admitted and not yet running."},
+              static_cast<double>(waiting));
+    out.gauge({"sequences_max", "Sequences that may run at once."}, engine.sequences_max);
+    out.gauge({"queued_tokens", "Prompt tokens accepted and not yet prefilled."},
+              static_cast<double>(engine.queued_tokens));
+    out.counter({"prompt_tokens_total", "Prompt tokens computed."},
+                static_cast<double>(engine.prompt_tokens_total));
+    out.counter({"cached_prompt_tokens_total", "Prompt tokens taken from the prefix cache."}, 0);
+    out.counter({"generation_tokens_total", "Tokens sampled."},
+                static_cast<double>(engine.generated_tokens_total));
+    out.counter({"preemptions_total", "Sequences put back because blocks ran out."},
+                static_cast<double>(engine.preemptions_total));
+    const bool has_stepped = engine.last_step_end != std::chrono::steady_clock::time_point{};
+    const std::chrono::duration<double> age =
+        has_stepped ? std::chrono::steady_clock::now() - engine.last_step_end
+                    : std::chrono::steady_clock::duration{};
+    out.gauge({"last_step_age_seconds", "Since the last forward pass ended."}, age.count());
+    out.gauge({"longest_step_seconds", "Longest forward pass of the last minute."},
+              engine.longest_step.count());
+    out.gauge({"prefill_tokens_per_second", "Over 10 s of busy time."},
+              engine.prefill_tokens_per_s);
+    out.gauge({"decode_tokens_per_second", "Over 10 s of busy time."}, engine.decode_tokens_per_s);
+    out.gauge({"kv_blocks_used", "KV blocks that sequences hold."}, used);
+    out.gauge({"kv_blocks_total", "KV blocks there are."}, engine.blocks_total);
+    out.gauge({"kv_block_tokens", "Tokens of one block."}, engine.block_tokens);
+    out.gauge({"kv_cache_used_ratio", "Used over all blocks."},
+              engine.blocks_total > 0 ? static_cast<double>(used) / engine.blocks_total : 0.0);
+    out.gauge({"cache_info", "Always 1; the labels give sizes."}, 1,
+              {{"block_size", std::to_string(engine.block_tokens)},
+               {"num_gpu_blocks", std::to_string(engine.blocks_total)}});
+}
+
+void append_process(Writer& out) {
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t pages = 0, resident_pages = 0;
+    if (statm >> pages >> resident_pages) {
+        const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+        out.process_gauge({"resident_memory_bytes", "Resident memory."},
+                          static_cast<double>(resident_pages * page_bytes));
+        out.process_gauge({"virtual_memory_bytes", "Virtual memory."},
+                          static_cast<double>(pages * page_bytes));
+    }
+    rusage usage{};
+    if (::getrusage(RUSAGE_SELF, &usage) == 0) {
+        const auto seconds = [](const timeval& time) {
+            return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+        };
+        out.process_counter({"cpu_seconds_total", "User and system time."},
+                            seconds(usage.ru_utime) + seconds(usage.ru_stime));
+    }
+}
+
+}  // namespace
+
+void append_snapshot(const MetricsSnapshot& snapshot, const Labels& constant_labels,
+                     std::vector<MetricFamily>& families) {
+    Writer out(constant_labels, families);
+    append_state(snapshot, out);
+    if (snapshot.engine) append_engine(*snapshot.engine, snapshot.requests_waiting, out);
+    append_process(out);
+}
+
+}  // namespace replica::server

@@ -1,0 +1,102 @@
+#include "replica/server/options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+namespace replica::server {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+void add_options(CLI::App& app, ServerOptions& options) {
+    app.add_option("--model", options.model_path, "GGUF file (the first part of a split one)")
+        ->required();
+    app.add_option("--device", options.device, "cpu, or the number of a GPU")
+        ->capture_default_str();
+    app.add_option("--host", options.host, "address to listen on")->capture_default_str();
+    app.add_option("--port", options.port, "port to listen on; 0 takes any free one")
+        ->capture_default_str();
+    app.add_option("--threads", options.threads, "threads of the CPU backend; 0 = all processors")
+        ->check(CLI::Range(0, kThreadsMax));
+    app.add_option("--cores", options.cores, "processors to pin the threads to: 0,1,2")
+        ->delimiter(',');
+    app.add_option("--context", options.context, "tokens of one sequence; 0 = the model's")
+        ->check(CLI::Range(0, kContextMax));
+    app.add_option("--sequences", options.sequences, "sequences running at once")
+        ->check(CLI::Range(1, kSequencesMax))
+        ->capture_default_str();
+    app.add_option("--step-token-budget", options.step_token_budget, "tokens of one step")
+        ->check(CLI::Range(1, 65536))
+        ->capture_default_str();
+    app.add_option("--kv", options.kv, "type of the KV cache: f16 or f32")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, KvType>{{"f16", KvType::kF16}, {"f32", KvType::kF32}}));
+    app.add_option("--served-name", options.served_name, "model id in the API");
+    app.add_option("--alias", options.aliases, "another id for the model; may be repeated")
+        ->delimiter(',');
+    app.add_option("--replica-index", options.replica_index, "number in status and metrics")
+        ->check(CLI::Range(0, 4096));
+    app.add_option("--require-kernels", options.require_kernels,
+                   "kernels that must be armed: names, or * for all that the plan wants")
+        ->delimiter(',');
+    app.add_option("--instance", options.instance, "16 hex digits naming this process");
+    app.add_option("--config-digest", options.config_digest, "digest of the launcher's snapshot");
+    app.add_option("--pre-tokenizer", options.pre_override, "use this one, whatever the file says");
+    app.add_option("--tool-format", options.tool_format,
+                   "qwen_xml, hermes, llama3_json or none; default: what the template shows");
+    app.add_option("--reasoning-field", options.reasoning_field, "where reasoning goes")
+        ->check(CLI::IsMember({"reasoning_content", "reasoning", "both", "inline"}))
+        ->capture_default_str();
+    app.add_option("--temperature", options.temperature, "where a request names none")
+        ->check(CLI::Range(0.0, 2.0))
+        ->capture_default_str();
+    app.add_option_function<int>(
+           "--drain-deadline-s",
+           [&options](int seconds) { options.drain_deadline = std::chrono::seconds(seconds); },
+           "running requests may go on this long after SIGTERM (default 600)")
+        ->check(CLI::Range(0, 86400));
+    app.add_option("--internal-key-fd", options.internal_key_fd,
+                   "descriptor with the internal key");
+    app.add_option("--ready-fd", options.ready_fd, "descriptor for progress, one JSON line each");
+    app.add_option("--death-fd", options.death_fd, "descriptor whose end means: exit now");
+}
+
+bool is_instance_id(const std::string& text) {
+    return text.size() == 16 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+               return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
+           });
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+    ServerOptions options;
+    CLI::App app{"An OpenAI-compatible server around one engine on one device.",
+                 "quadriga-replica"};
+    app.set_version_flag("--version", build_version());
+    add_options(app, options);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        std::ostringstream out, err;
+        const bool is_asked_for = app.exit(error, out, err) == 0;
+        return {std::nullopt, out.str() + err.str(), is_asked_for ? 0 : kExitUsage};
+    }
+    if (!options.instance.empty() && !is_instance_id(options.instance)) {
+        return {std::nullopt, "--instance: 16 lower-case hex digits are wanted\n", kExitUsage};
+    }
+    if (options.served_name.empty()) {
+        options.served_name = std::filesystem::path(options.model_path).stem().string();
+    }
+    return {std::move(options), {}, 0};
+}
+
+std::string build_version() {
+    return "0.1.0";
+}
+
+}  // namespace replica::server

@@ -1,0 +1,130 @@
+#include "replica/server/respond.h"
+
+#include "proto/sse.h"
+#include "proto/status.h"
+
+namespace replica::server {
+namespace {
+
+namespace asio = boost::asio;
+
+proto::Headers answer_headers(const PreparedRequest& request) {
+    proto::Headers headers;
+    headers.add(std::string(proto::kHeaderPromptTokens), std::to_string(request.prompt_tokens));
+    headers.add(std::string(proto::kHeaderCachedTokens), "0");
+    for (const std::string& warning : request.warnings) {
+        headers.add(std::string(proto::kHeaderWarning), warning);
+    }
+    return headers;
+}
+
+/// Waits until every choice has been let go of; nothing is sent any more.
+asio::awaitable<void> wait_for_end(Generation& generation) {
+    while (!generation.is_finished())
+        co_await generation.next(std::nullopt);
+}
+
+class Stream {
+public:
+    Stream(proto::HttpExchange& exchange, const PreparedRequest& request, ResponseWriter& writer)
+        : exchange_(exchange), request_(request), writer_(writer) {}
+
+    /// Each returns false when the client is gone.
+    asio::awaitable<bool> start() {
+        if (exchange_.is_started()) co_return true;
+        proto::Headers headers = answer_headers(request_);
+        headers.add("Content-Type", std::string(proto::kSseContentType));
+        headers.add("Cache-Control", "no-cache");
+        co_return co_await exchange_.start_stream(200, std::move(headers));
+    }
+
+    asio::awaitable<bool> send(std::string events) {
+        if (!co_await start()) co_return false;
+        if (!has_opening_) events.insert(0, writer_.opening());
+        has_opening_ = true;
+        if (events.empty()) co_return true;
+        co_return co_await exchange_.write(events);
+    }
+
+    asio::awaitable<bool> ping() {
+        if (!co_await start()) co_return false;
+        co_return co_await exchange_.write(proto::kSsePing);
+    }
+
+    /// The error event when the stream has begun, else an answer with its own status.
+    asio::awaitable<void> fail(const proto::ApiError& error) {
+        if (!exchange_.is_started()) {
+            co_await exchange_.send(proto::error_response(error));
+            co_return;
+        }
+        exchange_.close_after();
+        if (co_await exchange_.write(proto::sse_error(error))) co_await exchange_.finish();
+    }
+
+private:
+    proto::HttpExchange& exchange_;
+    const PreparedRequest& request_;
+    ResponseWriter& writer_;
+    bool has_opening_ = false;
+};
+
+asio::awaitable<void> respond_streamed(proto::HttpExchange& exchange, Generation& generation,
+                                       ResponseWriter& writer, RespondOptions options) {
+    Stream stream(exchange, generation.request(), writer);
+    std::optional<std::chrono::milliseconds> patience;
+    if (!options.is_behind_router) patience = options.ping_interval;
+    while (!generation.is_finished() && !generation.fault() && !exchange.is_client_gone()) {
+        const auto updates = co_await generation.next(patience);
+        if (generation.fault() || exchange.is_client_gone()) break;
+        if (updates.empty()) {
+            if (!co_await stream.ping()) break;
+            continue;
+        }
+        std::string events;
+        for (const ChoiceUpdate& update : updates)
+            events += writer.chunk(update);
+        if (!co_await stream.send(std::move(events))) break;
+    }
+    if (generation.fault()) {
+        co_await stream.fail(*generation.fault());
+    } else if (generation.is_finished() && !exchange.is_client_gone()) {
+        const std::string end = writer.closing(generation.totals()) + std::string(proto::kSseDone);
+        if (co_await stream.send(end)) co_await exchange.finish();
+    } else {
+        generation.cancel();
+    }
+    co_await wait_for_end(generation);
+}
+
+asio::awaitable<void> respond_whole(proto::HttpExchange& exchange, Generation& generation,
+                                    ResponseWriter& writer) {
+    while (!generation.is_finished()) {
+        for (ChoiceUpdate& update : co_await generation.next(std::nullopt)) {
+            writer.collect(std::move(update));
+        }
+        if (generation.fault()) break;
+    }
+    if (generation.fault()) {
+        co_await exchange.send(proto::error_response(*generation.fault()));
+    } else if (!exchange.is_client_gone()) {
+        proto::HttpResponse response = proto::json_response(writer.body(generation.totals()));
+        for (const auto& field : answer_headers(generation.request())) {
+            response.headers.add(field.name, field.value);
+        }
+        co_await exchange.send(std::move(response));
+    }
+    co_await wait_for_end(generation);
+}
+
+}  // namespace
+
+asio::awaitable<void> respond(proto::HttpExchange& exchange, Generation& generation,
+                              ResponseWriter& writer, RespondOptions options) {
+    if (generation.request().is_streamed) {
+        co_await respond_streamed(exchange, generation, writer, options);
+    } else {
+        co_await respond_whole(exchange, generation, writer);
+    }
+}
+
+}  // namespace replica::server
