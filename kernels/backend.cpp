@@ -1,0 +1,9 @@
+#include "kernels/backend.h"
+
+namespace kernels {
+
+std::string Refusal::text() const {
+    return subject + ": " + value + " " + rule + "; " + remedy;
+}
+
+}  // namespace kernels

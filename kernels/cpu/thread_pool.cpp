@@ -1,0 +1,126 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <pthread.h>
+#include <sched.h>
+
+namespace kernels::cpu {
+namespace {
+
+/// About 20 microseconds of polling: longer than the gap between two loops of a step, shorter than
+/// anybody would notice when a replica goes idle.
+constexpr int kSpinsWhenAlone = 600;
+
+void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Waits until `value` differs from `old`.
+void wait_while_equal(const std::atomic<std::uint32_t>& value, std::uint32_t old, int spins) {
+    for (int i = 0; i < spins; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+        relax();
+    }
+    value.wait(old, std::memory_order_acquire);
+}
+
+void pin(pthread_t thread, int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (core >= 0 && core < CPU_SETSIZE) CPU_SET(static_cast<unsigned>(core), &set);
+    if (const int error = pthread_setaffinity_np(thread, sizeof(set), &set); error != 0)
+        throw std::runtime_error("cannot pin a thread to processor " + std::to_string(core) + ": " +
+                                 std::strerror(error));
+}
+
+int usable_processors() {
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads, std::vector<int> cores)
+    : threads_(threads > 0 ? threads : usable_processors()),
+      spins_(threads_ <= usable_processors() ? kSpinsWhenAlone : 0),
+      cores_(std::move(cores)) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    sched_getaffinity(0, sizeof(allowed), &allowed);
+    for (const int core : cores_)
+        if (core < 0 || core >= CPU_SETSIZE ||
+            CPU_ISSET(static_cast<unsigned>(core), &allowed) == 0)
+            throw std::runtime_error("cannot pin a thread to processor " + std::to_string(core) +
+                                     ": this process may not use it");
+    workers_.reserve(static_cast<std::size_t>(threads_ - 1));
+    for (int thread = 1; thread < threads_; ++thread) {
+        workers_.emplace_back([this, thread] { work(thread); });
+        if (!cores_.empty())
+            pin(workers_.back().native_handle(),
+                cores_[static_cast<std::size_t>(thread) % cores_.size()]);
+    }
+}
+
+ThreadPool::~ThreadPool() {
+    stop_ = true;
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    for (std::thread& worker : workers_)
+        worker.join();
+}
+
+void ThreadPool::pin_caller() {
+    if (caller_is_pinned_ || cores_.empty()) return;
+    caller_is_pinned_ = true;
+    pin(pthread_self(), cores_.front());
+}
+
+void ThreadPool::run_erased(std::int64_t count, Function function, const void* context) {
+    assert(pending_.load(std::memory_order_relaxed) == 0 && "one loop at a time");
+    if (count <= 0) return;
+    if (threads_ == 1 || count == 1) {
+        function(context, LoopPart{.thread = 0, .begin = 0, .end = count});
+        return;
+    }
+    function_ = function;
+    context_ = context;
+    count_ = count;
+    pending_.store(static_cast<std::uint32_t>(threads_ - 1), std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    run_part(0);
+    for (std::uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
+         left = pending_.load(std::memory_order_acquire))
+        wait_while_equal(pending_, left, spins_);
+}
+
+void ThreadPool::work(int thread) {
+    std::uint32_t seen = 0;
+    while (true) {
+        wait_while_equal(epoch_, seen, spins_);
+        const std::uint32_t now = epoch_.load(std::memory_order_acquire);
+        if (now == seen) continue;  // woken for nothing
+        seen = now;
+        if (stop_) return;
+        run_part(thread);
+        if (pending_.fetch_sub(1, std::memory_order_release) == 1) pending_.notify_one();
+    }
+}
+
+void ThreadPool::run_part(int thread) const {
+    const LoopPart part{.thread = thread,
+                        .begin = count_ * thread / threads_,
+                        .end = count_ * (thread + 1) / threads_};
+    if (part.begin < part.end) function_(context_, part);
+}
+
+}  // namespace kernels::cpu
