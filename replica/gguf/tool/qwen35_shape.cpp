@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 namespace replica {
@@ -75,13 +76,9 @@ void add_mtp(const Qwen35Shape& s, TensorList& list) {
     list.add("nextn.shared_head_head.weight", {s.width, s.vocabulary}, true);
 }
 
-GgufError about(const GgufMetadata& metadata, const char* key, std::string why) {
+GgufError about(const GgufMetadata& metadata, std::string_view key, std::string why) {
     return metadata.error_about(key, std::move(why), "convert the model again");
 }
-
-/// Bounds that keep every product of two of these far from overflow.
-constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
-constexpr std::int64_t kBlocksMax = 1024;
 
 }  // namespace
 
@@ -107,47 +104,59 @@ std::vector<ExpectedTensor> qwen35_tensors(const Qwen35Shape& shape) {
     return list.take();
 }
 
+GgufResult<void> read_size(const GgufMetadata& metadata, std::int64_t layers,
+                           const SizeField& field) {
+    const GgufEntry* entry = metadata.find(field.key);
+    if (entry == nullptr && field.absent != nullptr) {
+        *field.value = *field.absent;
+        return {};
+    }
+    const std::size_t count =
+        entry != nullptr && entry->type == GgufType::kArray ? static_cast<std::size_t>(layers) : 1;
+    const auto values = metadata.get_u32_per_layer(field.key, count);
+    if (!values) return tl::unexpected(values.error());
+    if (std::ranges::adjacent_find(*values, std::not_equal_to<>()) != values->end()) {
+        GgufError error = about(metadata, field.key, "differs between layers");
+        error.kind = GgufErrorKind::kUnsupported;
+        return tl::unexpected(std::move(error));
+    }
+    *field.value = values->empty() ? 0 : std::int64_t{values->front()};
+    if (*field.value < 1 || *field.value > field.most) {
+        return tl::unexpected(about(metadata, field.key,
+                                    "is " + std::to_string(*field.value) + ", must be within 1.." +
+                                        std::to_string(field.most)));
+    }
+    return {};
+}
+
 GgufResult<Qwen35Shape> qwen35_shape_of(const GgufMetadata& metadata) {
-    struct Field {
-        const char* key;
-        std::int64_t* value;
-        std::int64_t absent;  // 0 = required
-        std::int64_t most;
-    };
     Qwen35Shape shape;
     std::int64_t blocks = 0;
     std::int64_t inner = 0;
+    const std::int64_t usual_interval = 4;
     const std::array fields = {
-        Field{"qwen35.block_count", &blocks, 0, kBlocksMax},
-        Field{"qwen35.embedding_length", &shape.width, 0, kSizeMax},
-        Field{"qwen35.feed_forward_length", &shape.ffn_width, 0, kSizeMax},
-        Field{"qwen35.attention.head_count", &shape.heads, 0, kSizeMax},
-        Field{"qwen35.attention.head_count_kv", &shape.kv_heads, -1, kSizeMax},
-        Field{"qwen35.attention.key_length", &shape.head_size, -1, kSizeMax},
-        Field{"qwen35.full_attention_interval", &shape.attention_interval, 4, kBlocksMax},
-        Field{"qwen35.ssm.group_count", &shape.key_heads, 0, kSizeMax},
-        Field{"qwen35.ssm.time_step_rank", &shape.value_heads, 0, kSizeMax},
-        Field{"qwen35.ssm.state_size", &shape.state_size, 0, kSizeMax},
-        Field{"qwen35.ssm.conv_kernel", &shape.conv_kernel, 0, 8},
-        Field{"qwen35.ssm.inner_size", &inner, 0, kSizeMax},
+        SizeField{"qwen35.block_count", &blocks, kBlocksMax},
+        SizeField{"qwen35.embedding_length", &shape.width, kSizeMax},
+        SizeField{"qwen35.feed_forward_length", &shape.ffn_width, kSizeMax},
+        SizeField{"qwen35.attention.head_count", &shape.heads, kSizeMax},
+        SizeField{"qwen35.attention.head_count_kv", &shape.kv_heads, kSizeMax, &shape.heads},
+        SizeField{"qwen35.full_attention_interval", &shape.attention_interval, kBlocksMax,
+                  &usual_interval},
+        SizeField{"qwen35.ssm.group_count", &shape.key_heads, kSizeMax},
+        SizeField{"qwen35.ssm.time_step_rank", &shape.value_heads, kSizeMax},
+        SizeField{"qwen35.ssm.state_size", &shape.state_size, kSizeMax},
+        SizeField{"qwen35.ssm.conv_kernel", &shape.conv_kernel, 8},
+        SizeField{"qwen35.ssm.inner_size", &inner, kSizeMax},
     };
-    for (const Field& field : fields) {
-        if (!metadata.contains(field.key) && field.absent != 0) {
-            // Both defaults derive from the head count, which stands before them in the list.
-            *field.value = field.absent > 0                 ? field.absent
-                           : field.value == &shape.kv_heads ? shape.heads
-                                                            : shape.width / shape.heads;
-            continue;
-        }
-        const GgufResult<std::uint32_t> value = metadata.get_u32(field.key);
-        if (!value) return tl::unexpected(value.error());
-        *field.value = std::int64_t{*value};
-        if (*field.value < 1 || *field.value > field.most) {
-            return tl::unexpected(about(metadata, field.key,
-                                        "is " + std::to_string(*field.value) +
-                                            ", must be within 1.." + std::to_string(field.most)));
-        }
+    for (const SizeField& field : fields) {
+        if (GgufResult<void> read = read_size(metadata, blocks, field); !read)
+            return tl::unexpected(read.error());
     }
+    const std::int64_t usual_head_size = shape.width / shape.heads;
+    const SizeField head_size{"qwen35.attention.key_length", &shape.head_size, kSizeMax,
+                              &usual_head_size};
+    if (GgufResult<void> read = read_size(metadata, blocks, head_size); !read)
+        return tl::unexpected(read.error());
     const GgufResult<std::uint32_t> mtp = metadata.get_u32_or("qwen35.nextn_predict_layers", 0);
     if (!mtp) return tl::unexpected(mtp.error());
     shape.mtp_blocks = std::int64_t{*mtp};

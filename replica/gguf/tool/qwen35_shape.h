@@ -46,6 +46,23 @@ struct ExpectedTensor {
 /// In the order our files list them.
 std::vector<ExpectedTensor> qwen35_tensors(const Qwen35Shape& shape);
 
+/// Bounds that keep every product of two sizes far from overflow.
+inline constexpr std::int64_t kSizeMax = std::int64_t{1} << 24;
+inline constexpr std::int64_t kBlocksMax = 1024;
+
+/// A size to read from metadata, within 1..most; `absent` is its value without the key, nullptr for
+/// a required one.
+struct SizeField {
+    std::string key;
+    std::int64_t* value;
+    std::int64_t most;
+    const std::int64_t* absent = nullptr;
+};
+
+/// Accepts an array of `layers` equal entries, too; entries that differ are kUnsupported.
+GgufResult<void> read_size(const GgufMetadata& metadata, std::int64_t layers,
+                           const SizeField& field);
+
 /// From a file's metadata; errors name the key.
 GgufResult<Qwen35Shape> qwen35_shape_of(const GgufMetadata& metadata);
 

@@ -8,8 +8,8 @@
 
 #include "kernels/quant/blocks.h"
 #include "kernels/quant/format.h"
+#include "replica/gguf/tool/expected_tensors.h"
 #include "replica/gguf/tool/parallel.h"
-#include "replica/gguf/tool/qwen35_shape.h"
 
 namespace replica {
 namespace {
@@ -82,24 +82,18 @@ bool has_shape(const GgufTensor& tensor, const std::vector<std::int64_t>& ne) {
 }
 
 void check_shapes(const GgufFile& file, VerifyReport& report) {
-    const auto arch = file.metadata().get_string("general.architecture");
-    if (!arch) {
-        report.faults.push_back(arch.error());
+    const GgufResult<std::vector<ExpectedTensor>> expected_list = expected_tensors(file);
+    if (!expected_list) {
+        if (expected_list.error().kind == GgufErrorKind::kUnsupported) {
+            report.warnings.push_back("shapes are not checked: " + expected_list.error().text());
+        } else {
+            report.faults.push_back(expected_list.error());
+        }
         return;
     }
-    if (*arch != "qwen35") {
-        report.warnings.push_back("shapes are not checked for architecture " + std::string(*arch));
-        return;
-    }
-    GgufResult<Qwen35Shape> shape = qwen35_shape_of(file.metadata());
-    if (!shape) {
-        report.faults.push_back(shape.error());
-        return;
-    }
-    shape->has_output = file.find_tensor("output.weight") != nullptr;
     report.shapes_checked = true;
     std::vector<std::string> known;
-    for (const ExpectedTensor& expected : qwen35_tensors(*shape)) {
+    for (const ExpectedTensor& expected : *expected_list) {
         known.push_back(expected.name);
         const GgufTensor* tensor = file.find_tensor(expected.name);
         if (tensor == nullptr) {
