@@ -1,0 +1,86 @@
+#include "router/access_log.h"
+
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+namespace router {
+namespace {
+
+// A note is taken back within the same turn of the loop; more than a few are a leak.
+constexpr std::size_t kNotesMax = 16384;
+constexpr int kStatusClientGone = 499;  // no answer was sent
+
+double milliseconds(std::chrono::steady_clock::duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+}
+
+/// The outcome of a request that no generation coroutine has seen.
+Outcome outcome_by_status(const proto::HttpAccess& access) {
+    if (access.client_aborted) return Outcome::kClientAbort;
+    if (access.status == 429 || access.status == 503) return Outcome::kRejected;
+    if (access.status >= 500) return Outcome::kUpstreamError;
+    return access.status >= 400 ? Outcome::kClientError : Outcome::kOk;
+}
+
+}  // namespace
+
+Endpoint endpoint_of(std::string_view path) {
+    if (path == "/v1/chat/completions") return Endpoint::kChatCompletions;
+    if (path == "/v1/completions") return Endpoint::kCompletions;
+    if (path == "/tokenize" || path == "/detokenize" || path == "/apply-template") {
+        return Endpoint::kTokens;
+    }
+    if (path.substr(0, 10) == "/v1/models") return Endpoint::kModels;
+    if (path == "/health") return Endpoint::kHealth;
+    if (path == "/ready") return Endpoint::kReady;
+    if (path == "/info") return Endpoint::kInfo;
+    if (path == "/metrics" || path == "/metrics/all") return Endpoint::kMetrics;
+    return Endpoint::kOther;
+}
+
+void AccessLog::note(const std::string& request_id, RequestRecord record) {
+    if (notes_.size() >= kNotesMax) notes_.clear();
+    notes_.emplace(request_id, std::move(record));
+}
+
+void AccessLog::on_access(const proto::HttpAccess& access) {
+    std::optional<RequestRecord> record;
+    if (const auto at = notes_.find(access.request_id); at != notes_.end()) {
+        record = std::move(at->second);
+        notes_.erase(at);
+    }
+    const Outcome outcome = record ? record->outcome : outcome_by_status(access);
+    const int status = access.status == 0 ? kStatusClientGone : access.status;
+    const Endpoint endpoint = endpoint_of(access.path);
+    metrics_.count_request(endpoint, status, outcome);
+
+    // Probes and scrapes come every few seconds for ever; they are of interest only when they fail.
+    const bool is_routine = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady ||
+                            endpoint == Endpoint::kMetrics || endpoint == Endpoint::kInfo;
+    const auto level = is_routine ? spdlog::level::debug : spdlog::level::info;
+    if (!spdlog::should_log(level)) return;
+    std::string line = fmt::format(
+        "event=request request_id={} method={} path={} status={} outcome={} total_ms={:.1f}",
+        access.request_id, proto::printable(access.method), proto::printable(access.path), status,
+        name_of(outcome), milliseconds(access.duration));
+    if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
+    if (record) {
+        line +=
+            fmt::format(" model={} class={} replica={} reason={} attempts={} prompt={} cached={}",
+                        record->model.empty() ? "-" : proto::printable(record->model),
+                        name_of(record->priority_class),
+                        record->replica ? std::to_string(*record->replica) : "-",
+                        record->replica ? "least_load" : "-", record->attempts,
+                        record->prompt_tokens, record->cached_tokens);
+        if (record->queued) line += fmt::format(" queue_ms={:.1f}", milliseconds(*record->queued));
+        if (record->first_byte) {
+            line += fmt::format(" ttft_ms={:.1f}", milliseconds(*record->first_byte));
+        }
+        if (!record->error.empty()) line += " error=" + record->error;
+    }
+    spdlog::log(level, line);
+}
+
+}  // namespace router

@@ -1,0 +1,231 @@
+#include "router/app.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+namespace router {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr int kListenFdFirst = 3;
+constexpr std::chrono::milliseconds kTickInterval{250};
+/// After the deadline the error events still have to leave.
+constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kDrainLook{50};
+
+/// Coroutines of the process itself: their failure is a bug and ends it.
+void must_not_fail(std::exception_ptr failure) {
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+std::optional<int> inherited_listen_fd() {
+    const char* count = std::getenv("LISTEN_FDS");
+    if (count == nullptr || std::atoi(count) < 1) return std::nullopt;
+    const char* pid = std::getenv("LISTEN_PID");
+    if (pid != nullptr && std::atol(pid) != static_cast<long>(::getpid())) return std::nullopt;
+    ::fcntl(kListenFdFirst, F_SETFD, FD_CLOEXEC);
+    return kListenFdFirst;
+}
+
+App::App(const Config& config)
+    : config_(config),
+      loop_(1),
+      metrics_({.version = kVersion, .config_digest = config_.digest()}),
+      access_log_(metrics_),
+      set_({.silence_suspect = config_.silence_suspect,
+            .silence_down = config_.silence_down,
+            .step_suspect = config_.step_suspect,
+            .step_stall = config_.step_stall}),
+      client_(loop_.get_executor()),
+      dispatcher_(loop_.get_executor(), config_, set_, metrics_),
+      follower_(loop_.get_executor(), config_, set_, client_, metrics_),
+      services_{.config = config_,
+                .set = set_,
+                .dispatcher = dispatcher_,
+                .client = client_,
+                .metrics = metrics_,
+                .access_log = access_log_,
+                .estimator = estimator_,
+                .retry_budget = retry_budget_,
+                .on_suspicion = [this](int index) { follower_.follow(index); },
+                .generations = {}},
+      handlers_(services_),
+      server_(loop_.get_executor(), server_options(),
+              [this](proto::HttpExchange& exchange) { return handlers_.serve(exchange); }),
+      signals_(loop_, SIGTERM, SIGINT),
+      ticker_(loop_),
+      drain_timer_(loop_) {
+    follower_.on_done = [this](int index, const proto::DoneEvent& done) {
+        ReplicaSeries& series = metrics_.replica(index);
+        const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
+        series.prompt_tokens_cached->Increment(static_cast<double>(cached));
+        series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
+        series.generation_tokens->Increment(static_cast<double>(done.generated));
+        // A cancelled answer says nothing about how long answers are.
+        if (done.reason != "cancelled" && done.reason != "error") {
+            estimator_.on_output(done.generated);
+        }
+    };
+    add_fixed_replicas();
+}
+
+proto::HttpServerOptions App::server_options() const {
+    proto::HttpServerOptions options;
+    options.listen_fd = inherited_listen_fd();
+    options.address = config_.host;
+    options.port = static_cast<std::uint16_t>(config_.port);
+    options.body_limit = [this](const proto::HttpRequestHead&) {
+        return handlers_.body_bytes_max();
+    };
+    options.write_stall = config_.write_stall;
+    options.connections_max = config_.connections_max;
+    options.check_host = true;
+    options.allowed_hosts = config_.allowed_hosts;
+    // The members it calls exist by the time the server accepts.
+    auto* self = const_cast<App*>(this);
+    options.admit = [self](proto::HttpRequestHead& head) { return self->handlers_.admit(head); };
+    options.on_access = [self](const proto::HttpAccess& access) {
+        self->access_log_.on_access(access);
+    };
+    return options;
+}
+
+void App::add_fixed_replicas() {
+    for (const std::string& url : config_.replica_urls) {
+        const std::optional<proto::UrlParts> parts = proto::parse_http_url(url);
+        if (!parts) throw std::runtime_error("--replica: '" + url + "' is not http://HOST:PORT");
+        set_.add_fixed(url, parts->endpoint, Clock::now());
+    }
+}
+
+int App::run() {
+    server_.start();
+    // The line a person, a script or a test waits for; not a log line.
+    const std::string host =
+        config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
+    const std::string line =
+        "listening on http://" + host + ":" + std::to_string(server_.port()) + "\n";
+    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
+        spdlog::debug("event=no_stderr");
+    }
+    for (const auto& [index, replica] : set_.replicas())
+        follower_.follow(index);
+    asio::co_spawn(loop_, tick(), must_not_fail);
+    if (config_.announce_fd) {
+        asio::co_spawn(loop_, read_announcements(*config_.announce_fd), must_not_fail);
+    }
+    if (config_.death_fd) {
+        asio::co_spawn(loop_, watch_death_pipe(*config_.death_fd), must_not_fail);
+    }
+    wait_for_signal();
+    loop_.run();
+    return 0;
+}
+
+asio::awaitable<void> App::tick() {
+    for (;;) {
+        const auto due = Clock::now() + kTickInterval;
+        ticker_.expires_at(due);
+        const auto [error] = co_await ticker_.async_wait(asio::as_tuple(asio::use_awaitable));
+        if (error) co_return;
+        const auto now = Clock::now();
+        metrics_.loop_lag_seconds->Observe(std::chrono::duration<double>(now - due).count());
+        metrics_.connections->Set(static_cast<double>(server_.stats().connections));
+        // Late by more than a second: this process was stopped, and silence is ours, not theirs.
+        if (now - due < std::chrono::seconds(1)) set_.tick(now);
+        dispatcher_.look_at_fleet();
+    }
+}
+
+asio::awaitable<void> App::read_announcements(int fd) {
+    asio::posix::stream_descriptor pipe(loop_, fd);
+    proto::LineReader lines;
+    std::array<char, 4096> buffer;
+    for (;;) {
+        const auto [error, count] = co_await pipe.async_read_some(
+            asio::buffer(buffer), asio::as_tuple(asio::use_awaitable));
+        if (error) {
+            spdlog::info("event=announcements_ended");  // the death pipe says whether to go
+            co_return;
+        }
+        lines.feed({buffer.data(), count});
+        while (const std::optional<std::string> line = lines.next()) {
+            const auto announcement = proto::parse_announcement(*line);
+            if (!announcement || !set_.announce(*announcement, Clock::now())) {
+                spdlog::error("event=bad_announcement line=\"{}\"", proto::printable(*line));
+                continue;
+            }
+            follower_.follow(announcement->index);
+        }
+        if (lines.is_failed()) throw std::runtime_error("an announcement is longer than its limit");
+    }
+}
+
+asio::awaitable<void> App::watch_death_pipe(int fd) {
+    asio::posix::stream_descriptor pipe(loop_, fd);
+    std::array<char, 64> buffer;
+    for (;;) {
+        const auto [error, count] = co_await pipe.async_read_some(
+            asio::buffer(buffer), asio::as_tuple(asio::use_awaitable));
+        if (!error) continue;
+        spdlog::warn("event=launcher_gone");
+        loop_.stop();
+        co_return;
+    }
+}
+
+void App::wait_for_signal() {
+    signals_.async_wait([this](const boost::system::error_code& error, int) {
+        if (error) return;
+        on_signal();
+        wait_for_signal();
+    });
+}
+
+void App::on_signal() {
+    ++signals_seen_;
+    if (signals_seen_ == 1) {
+        spdlog::info("event=draining grace_ms={} deadline_ms={}", config_.drain_grace.count(),
+                     config_.drain_deadline.count());
+        asio::co_spawn(loop_, drain(), must_not_fail);
+    } else {
+        drain_timer_.cancel();
+    }
+}
+
+asio::awaitable<void> App::drain() {
+    const auto pause = [this](std::chrono::milliseconds time) {
+        drain_timer_.expires_after(time);
+        return drain_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+    };
+    handlers_.say_not_ready();
+    (void)co_await pause(config_.drain_grace);
+    dispatcher_.start_draining();
+    const auto deadline = Clock::now() + config_.drain_deadline;
+    while (!services_.generations.empty() && signals_seen_ == 1 && Clock::now() < deadline) {
+        (void)co_await pause(kDrainLook);
+    }
+    if (!services_.generations.empty()) {
+        spdlog::warn("event=drain_deadline requests={}", services_.generations.size());
+        for (Generation* generation : services_.generations)
+            generation->expire();
+    }
+    follower_.stop();
+    co_await server_.stop(kFarewell);
+    loop_.stop();
+}
+
+}  // namespace router

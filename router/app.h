@@ -1,0 +1,74 @@
+// The router's process, put together: parts in order of construction, signals, and the way out.
+//
+//   TERM, INT ─▶ /ready says no ─(drain_grace)─▶ no new requests ─(drain_deadline)─▶ what still
+//   runs
+//                                                   └─ all done ──────────────────▶ ends: exit 0
+//   second TERM ─▶ at once to the deadline;  death pipe closed ─▶ exit, nothing is waited for
+//
+// One io_context, one thread: everything below is that thread's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "proto/http_client.h"
+#include "proto/http_server.h"
+#include "proto/ready_pipe.h"
+#include "router/access_log.h"
+#include "router/config.h"
+#include "router/dispatcher.h"
+#include "router/generation.h"
+#include "router/handlers.h"
+#include "router/metrics.h"
+#include "router/replica_set.h"
+#include "router/status_follower.h"
+
+namespace router {
+
+class App {
+public:
+    /// Binds or takes the listening socket; throws what `main` reports.
+    explicit App(const Config& config);
+
+    /// Serves until a signal or the launcher ends it. Returns the exit code.
+    int run();
+
+private:
+    boost::asio::awaitable<void> read_announcements(int fd);
+    boost::asio::awaitable<void> watch_death_pipe(int fd);
+    boost::asio::awaitable<void> tick();
+    boost::asio::awaitable<void> drain();
+    void wait_for_signal();
+    void on_signal();
+    void add_fixed_replicas();
+    [[nodiscard]] proto::HttpServerOptions server_options() const;
+
+    const Config config_;
+    boost::asio::io_context loop_;
+    Metrics metrics_;
+    AccessLog access_log_;
+    ReplicaSet set_;
+    proto::HttpClient client_;
+    Dispatcher dispatcher_;
+    StatusFollower follower_;
+    Estimator estimator_;
+    RetryBudget retry_budget_;
+    Services services_;
+    Handlers handlers_;
+    proto::HttpServer server_;
+    boost::asio::signal_set signals_;
+    boost::asio::steady_timer ticker_;
+    boost::asio::steady_timer drain_timer_;  // cancelled by a second signal and by the last request
+    int signals_seen_ = 0;
+};
+
+/// The socket of the LISTEN_FDS convention, if one was passed to this process.
+[[nodiscard]] std::optional<int> inherited_listen_fd();
+
+}  // namespace router

@@ -1,0 +1,97 @@
+#include "router/charge.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace router {
+
+void Account::on_report(Clock::time_point now, int reported_sequences) {
+    int own_reported = 0;
+    for (Entry& entry : entries_) {
+        if (!entry.sent_at || now - *entry.sent_at < kReportLag) continue;
+        own_reported += entry.sequences;
+        if (entry.is_seen) continue;
+        entry.is_seen = true;
+        unseen_tokens_ -= entry.prefill_tokens;
+    }
+    // A sequence that ended a moment ago may still be in the report and look foreign; the report
+    // about its end follows within kReportLag and corrects that.
+    foreign_sequences_ = std::max(0, reported_sequences - own_reported);
+    assert(unseen_tokens_ >= 0 && "charges are seen once");
+}
+
+void Account::release_prefill(Entry& entry) {
+    prefill_tokens_ -= entry.prefill_tokens;
+    if (!entry.is_seen) unseen_tokens_ -= entry.prefill_tokens;
+    entry.prefill_tokens = 0;
+    assert(prefill_tokens_ >= 0 && unseen_tokens_ >= 0 && "a charge is released once");
+}
+
+Charge::Charge(std::shared_ptr<Account> account, Amount amount) : account_(std::move(account)) {
+    assert(account_ != nullptr && amount.prefill_tokens >= 0 && amount.output_tokens >= 0);
+    entry_ = account_->entries_.insert(account_->entries_.end(),
+                                       {.prefill_tokens = amount.prefill_tokens,
+                                        .output_tokens = amount.output_tokens,
+                                        .sequences = amount.sequences});
+    account_->prefill_tokens_ += amount.prefill_tokens;
+    account_->unseen_tokens_ += amount.prefill_tokens;
+    account_->output_tokens_ += amount.output_tokens;
+}
+
+Charge::Charge(Charge&& other) noexcept
+    : account_(std::exchange(other.account_, nullptr)), entry_(other.entry_) {}
+
+Charge& Charge::operator=(Charge&& other) noexcept {
+    if (this != &other) {
+        release();
+        account_ = std::exchange(other.account_, nullptr);
+        entry_ = other.entry_;
+    }
+    return *this;
+}
+
+void Charge::mark_sent(Clock::time_point now) {
+    if (account_ != nullptr) entry_->sent_at = now;
+}
+
+void Charge::mark_first_byte() {
+    if (account_ != nullptr) account_->release_prefill(*entry_);
+}
+
+void Charge::release() {
+    if (account_ == nullptr) return;
+    const std::shared_ptr<Account> account = std::exchange(account_, nullptr);
+    account->release_prefill(*entry_);
+    account->output_tokens_ -= entry_->output_tokens;
+    assert(account->output_tokens_ >= 0 && "a charge is released once");
+    account->entries_.erase(entry_);
+}
+
+Permit::Permit(std::shared_ptr<Account> account, int sequences)
+    : account_(std::move(account)), sequences_(sequences) {
+    assert(account_ != nullptr && sequences_ > 0);
+    account_->sequences_ += sequences_;
+}
+
+Permit::Permit(Permit&& other) noexcept
+    : account_(std::exchange(other.account_, nullptr)),
+      sequences_(std::exchange(other.sequences_, 0)) {}
+
+Permit& Permit::operator=(Permit&& other) noexcept {
+    if (this != &other) {
+        release();
+        account_ = std::exchange(other.account_, nullptr);
+        sequences_ = std::exchange(other.sequences_, 0);
+    }
+    return *this;
+}
+
+void Permit::release() {
+    if (account_ == nullptr) return;
+    const std::shared_ptr<Account> account = std::exchange(account_, nullptr);
+    account->sequences_ -= std::exchange(sequences_, 0);
+    assert(account->sequences_ >= 0 && "a permit is released once");
+}
+
+}  // namespace router

@@ -1,0 +1,127 @@
+// What the router has put on a replica: accounts, charges and permits.
+//
+// An Account belongs to one instance (one process life) of a replica. When the replica restarts it
+// gets a fresh account; charges of the old life keep theirs alive and release into it, so a late
+// release can never make the new instance's numbers wrong.
+//
+//   Account ◀──── Charge   tokens of one request: prompt (until the first byte), output (until the
+//   end)
+//           ◀──── Permit   its sequences (slots), until the end
+//
+// Both are move-only and give back on destruction: every number returns to exactly zero when the
+// last request has ended, however it ended. Decision thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace router {
+
+using Clock = std::chrono::steady_clock;
+
+/// A report cannot contain what was sent less than this before it arrived (it is the longest the
+/// replica holds a change back).
+inline constexpr std::chrono::milliseconds kReportLag{20};
+
+class Charge;
+class Permit;
+
+class Account {
+public:
+    explicit Account(std::string instance) : instance_(std::move(instance)) {}
+    Account(const Account&) = delete;
+    Account& operator=(const Account&) = delete;
+
+    const std::string& instance() const { return instance_; }
+
+    int sequences() const { return sequences_; }  // ours, from selection to the end
+    std::int64_t output_tokens() const { return output_tokens_; }
+    std::int64_t prefill_tokens() const { return prefill_tokens_; }  // all ours before first byte
+    std::int64_t unseen_tokens() const { return unseen_tokens_; }    // those no report contains
+
+    /// A report arrived at `now` and counts `reported_sequences` running or waiting. Charges sent
+    /// at least kReportLag earlier are inside it from here on; the rest stays ours to add.
+    void on_report(Clock::time_point now, int reported_sequences);
+
+    /// Sequences there: ours, exactly, plus those of other senders according to the last report.
+    int occupied() const { return sequences_ + foreign_sequences_; }
+
+    bool is_idle() const {
+        return sequences_ == 0 && output_tokens_ == 0 && prefill_tokens_ == 0 &&
+               unseen_tokens_ == 0;
+    }
+
+private:
+    friend class Charge;
+    friend class Permit;
+    struct Entry {
+        std::int64_t prefill_tokens = 0;
+        std::int64_t output_tokens = 0;
+        std::optional<Clock::time_point> sent_at;  // unset while connecting
+        int sequences = 1;
+        bool is_seen = false;
+    };
+    using Entries = std::list<Entry>;  // stable iterators; at most slots + 1 entries a replica
+
+    void release_prefill(Entry& entry);
+
+    std::string instance_;
+    Entries entries_;
+    int sequences_ = 0;
+    int foreign_sequences_ = 0;
+    std::int64_t output_tokens_ = 0;
+    std::int64_t prefill_tokens_ = 0;
+    std::int64_t unseen_tokens_ = 0;
+};
+
+/// Tokens of one request on one instance. Empty after a move.
+class Charge {
+public:
+    struct Amount {
+        std::int64_t prefill_tokens = 0;  // uncached estimate
+        std::int64_t output_tokens = 0;   // expected, all sequences together
+        int sequences = 1;
+    };
+
+    Charge() = default;
+    Charge(std::shared_ptr<Account> account, Amount amount);
+    Charge(Charge&& other) noexcept;
+    Charge& operator=(Charge&& other) noexcept;
+    ~Charge() { release(); }
+
+    /// The request's last byte went out; reports that arrive kReportLag later contain it.
+    void mark_sent(Clock::time_point now);
+
+    /// The first answer byte is here: nothing of the prompt is outstanding any more.
+    void mark_first_byte();
+
+    void release();
+    bool is_held() const { return account_ != nullptr; }
+
+private:
+    std::shared_ptr<Account> account_;
+    Account::Entries::iterator entry_{};
+};
+
+/// The slots of one request on one instance. Empty after a move.
+class Permit {
+public:
+    Permit() = default;
+    Permit(std::shared_ptr<Account> account, int sequences);
+    Permit(Permit&& other) noexcept;
+    Permit& operator=(Permit&& other) noexcept;
+    ~Permit() { release(); }
+
+    void release();
+    bool is_held() const { return account_ != nullptr; }
+
+private:
+    std::shared_ptr<Account> account_;
+    int sequences_ = 0;
+};
+
+}  // namespace router

@@ -1,0 +1,179 @@
+#include "router/config.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+namespace router {
+namespace {
+
+/// An internal key is 32 random bytes, as hex or base64; more than this is no key.
+constexpr std::size_t kKeyBytesMax = 4096;
+
+std::string trimmed(std::string text) {
+    const std::size_t end = text.find_last_not_of(" \t\r\n");
+    text.erase(end == std::string::npos ? 0 : end + 1);
+    return text;
+}
+
+/// Reads an inherited descriptor from its start (a memfd is shared with the other children and may
+/// stand at its end) and leaves it open.
+std::string read_key_fd(int fd) {
+    std::string key(kKeyBytesMax, '\0');
+    ssize_t got = ::pread(fd, key.data(), key.size(), 0);
+    if (got < 0 && errno == ESPIPE) got = ::read(fd, key.data(), key.size());
+    if (got < 0) {
+        throw std::runtime_error("--internal-key-fd " + std::to_string(fd) + ": " +
+                                 std::strerror(errno));
+    }
+    key.resize(static_cast<std::size_t>(got));
+    return key;
+}
+
+std::string read_key_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf())) {
+        throw std::runtime_error("--internal-key-file: cannot read '" + path + "'");
+    }
+    return text.str();
+}
+
+std::string checked_key(std::string key) {
+    key = trimmed(std::move(key));
+    for (const char c : key) {
+        if (c < '!' || c > '~') {
+            throw std::runtime_error("the internal key must be printable ASCII without spaces");
+        }
+    }
+    if (key.empty()) throw std::runtime_error("the internal key is empty");
+    return key;
+}
+
+/// A duration flag in seconds; fractions are allowed, tests use them.
+void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
+                 const std::string& help) {
+    app.add_option_function<double>(
+           names,
+           [&value](double seconds) {
+               value = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+           },
+           help)
+        ->check(CLI::Range(0.0, 86400.0))
+        ->type_name("SECONDS");
+}
+
+std::uint64_t fnv1a(const std::string& text) {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const char c : text)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return hash;
+}
+
+}  // namespace
+
+std::string Config::digest() const {
+    std::ostringstream text;
+    for (const std::string& url : replica_urls)
+        text << url << ' ';
+    text << queue_count_max.value_or(0) << ' ' << bodies_bytes_max << ' ' << dispatch_ahead << ' '
+         << retries_max << ' ' << stream_buffer_bytes << ' ' << answer_hold_bytes << ' '
+         << body_bytes_max.value_or(0) << ' ' << connections_max << ' ' << decision_header;
+    for (const std::chrono::milliseconds time :
+         {queue_wait, queue_wait_starting, connect, probe, status_silence, silence_suspect,
+          silence_down, step_suspect, step_stall, ping, stream_idle, write_stall, drain_grace,
+          drain_deadline, metrics_fetch}) {
+        text << ' ' << time.count();
+    }
+    std::array<char, 17> hex{};
+    std::snprintf(hex.data(), hex.size(), "%016llx",
+                  static_cast<unsigned long long>(fnv1a(text.str())));
+    return hex.data();
+}
+
+Config parse_command_line(int argc, const char* const* argv) {
+    Config config;
+    std::optional<int> key_fd;
+    std::string key_file;
+    CLI::App app("OpenAI-compatible front of a set of replicas: queues, chooses, relays.",
+                 "quadriga-router");
+    app.set_version_flag("--version", kVersion);
+    app.add_option("--host", config.host, "Address to listen on")->capture_default_str();
+    app.add_option("--port", config.port, "Port to listen on; 0 takes any")
+        ->check(CLI::Range(0, 65535))
+        ->capture_default_str();
+    app.add_option("--replica", config.replica_urls, "http://HOST:PORT of a replica; repeatable");
+    app.add_option("--announce-fd", config.announce_fd,
+                   "Descriptor with the launcher's announcements");
+    app.add_option("--death-fd", config.death_fd, "Descriptor whose end of file means: exit");
+    auto* fd_option =
+        app.add_option("--internal-key-fd", key_fd, "Descriptor with the internal key");
+    app.add_option("--internal-key-file", key_file, "File with the internal key")
+        ->excludes(fd_option);
+
+    app.add_option("--queue-count-max", config.queue_count_max,
+                   "Requests that may wait; default max(64, 4 x slots)");
+    app.add_option("--bodies-bytes-max", config.bodies_bytes_max, "Bytes of all bodies held")
+        ->capture_default_str();
+    app.add_option("--dispatch-ahead", config.dispatch_ahead,
+                   "Waiting requests a full replica gets")
+        ->check(CLI::Range(0, 64))
+        ->capture_default_str();
+    add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue (120)");
+    add_seconds(app, "--queue-wait-starting-s", config.queue_wait_starting,
+                "The same while replicas start (600)");
+    add_seconds(app, "--connect-s", config.connect, "Connecting to a replica (1)");
+    add_seconds(app, "--probe-s", config.probe, "A status poll (1)");
+    add_seconds(app, "--silence-down-s", config.silence_down, "Silent for this long is DOWN (10)");
+    add_seconds(app, "--step-suspect-s", config.step_suspect,
+                "No step for this long is SUSPECT (10)");
+    add_seconds(app, "--step-stall-s", config.step_stall, "No step for this long is DOWN (60)");
+    app.add_option("--retries-max", config.retries_max, "Second attempts after a lost one")
+        ->check(CLI::Range(0, 8))
+        ->capture_default_str();
+    add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream (15)");
+    add_seconds(app, "--stream-idle-s", config.stream_idle,
+                "A stream without bytes from a replica without reports ends after this (60)");
+    add_seconds(app, "--write-stall-s", config.write_stall,
+                "A client that reads nothing is cut (30)");
+    app.add_option("--stream-buffer-bytes", config.stream_buffer_bytes, "Longest event held back")
+        ->check(CLI::Range(std::size_t{4096}, std::size_t{64} << 20))
+        ->capture_default_str();
+    app.add_option("--body-bytes-max", config.body_bytes_max,
+                   "Longest request body; default max(4 MiB, 8 x context tokens)");
+    app.add_option("--connections-max", config.connections_max, "Client connections")
+        ->capture_default_str();
+    app.add_option("--allowed-host", config.allowed_hosts,
+                   "Host name clients may use for this server; repeatable");
+    app.add_flag("--decision-header,!--no-decision-header", config.decision_header,
+                 "Answer with x-quadriga-decision");
+    add_seconds(app, "--drain-grace-s,--drain-grace", config.drain_grace,
+                "Still accepting after TERM, /ready says no (5)");
+    add_seconds(app, "--drain-deadline-s,--drain-deadline", config.drain_deadline,
+                "Running requests may take this long after TERM (600)");
+    app.add_option("--log-level", config.log_level, "debug, info, warn or error")
+        ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+        ->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        throw CLI::CallForHelp(app.help(), CLI::ExitCodes::Success);
+    }
+
+    // The silent replica becomes suspect at half the time after which it counts as down.
+    config.silence_suspect = std::min(config.silence_suspect, config.silence_down / 2);
+    config.status_silence = std::min(config.status_silence, config.silence_suspect);
+    if (key_fd) config.internal_key = checked_key(read_key_fd(*key_fd));
+    if (!key_file.empty()) config.internal_key = checked_key(read_key_file(key_file));
+    return config;
+}
+
+}  // namespace router

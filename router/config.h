@@ -1,0 +1,71 @@
+// Settings of the router: flags, their defaults and limits. Names are the keys of the table
+// `[router]` with hyphens; a number with a unit carries it in the name.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace router {
+
+struct Config {
+    // Where it listens. A socket inherited by the LISTEN_FDS convention wins over both.
+    std::string host = "127.0.0.1";
+    int port = 8080;  // 0: any free port, printed at start
+
+    // Where the replicas are: fixed URLs, or announced by the launcher, or both.
+    std::vector<std::string> replica_urls;
+    std::optional<int> announce_fd;
+    std::optional<int> death_fd;
+    std::string internal_key;  // read from a descriptor or a file; empty: none is sent
+
+    // Queue.
+    std::optional<std::size_t> queue_count_max;  // default max(64, 4 x all slots)
+    std::size_t bodies_bytes_max = std::size_t{256} << 20;
+    std::chrono::milliseconds queue_wait{120'000};
+    std::chrono::milliseconds queue_wait_starting{600'000};
+    int dispatch_ahead = 1;
+
+    // Replicas: liveness is progress.
+    std::chrono::milliseconds connect{1'000};
+    std::chrono::milliseconds probe{1'000};
+    std::chrono::milliseconds status_silence{3'000};  // then poll once per second
+    std::chrono::milliseconds silence_suspect{5'000};
+    std::chrono::milliseconds silence_down{10'000};
+    std::chrono::milliseconds step_suspect{10'000};
+    std::chrono::milliseconds step_stall{60'000};
+    int retries_max = 1;
+
+    // Streams.
+    std::chrono::milliseconds ping{15'000};
+    std::chrono::milliseconds stream_idle{60'000};
+    std::chrono::milliseconds write_stall{30'000};
+    std::size_t stream_buffer_bytes = std::size_t{1} << 20;  // also what is held of one event
+    std::size_t answer_hold_bytes = std::size_t{1} << 20;    // of an answer that is no stream
+
+    // Clients.
+    std::optional<std::size_t> body_bytes_max;  // default max(4 MiB, 8 x context tokens)
+    std::size_t connections_max = 8192;
+    std::vector<std::string> allowed_hosts;  // beside our own addresses and localhost
+    bool decision_header = true;
+
+    // Leaving.
+    std::chrono::milliseconds drain_grace{5'000};
+    std::chrono::milliseconds drain_deadline{600'000};
+
+    std::chrono::milliseconds metrics_fetch{50};  // for each replica in /metrics/all
+    std::string log_level = "info";
+
+    /// Short digest over all settings that are not secret, for `config_info`.
+    [[nodiscard]] std::string digest() const;
+};
+
+/// Reads the command line. Throws CLI::ParseError (help and version included) and
+/// std::runtime_error with one clear sentence.
+[[nodiscard]] Config parse_command_line(int argc, const char* const* argv);
+
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace router

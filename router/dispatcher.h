@@ -1,0 +1,142 @@
+// Admission: brings queue, policy and replica set together and hands out grants.
+//
+//   acquire(ticket) ──▶ queue ──choose──▶ Grant{replica, charge, permit}      or a refusal (429,
+//   503)
+//
+// The queue moves when a request arrives, a grant ends, a report comes in or a replica changes its
+// state. A request that can start at once starts within the same call: no timer, no turn of the
+// loop. Decision thread only.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <tl/expected.hpp>
+
+#include "proto/error.h"
+#include "proto/http_client.h"
+#include "router/charge.h"
+#include "router/config.h"
+#include "router/metrics.h"
+#include "router/replica_set.h"
+#include "router/wait_queue.h"
+
+namespace router {
+
+class Dispatcher;
+struct Waiter;
+
+/// One request on its way through the router, as admission sees it. Lives in the request's
+/// coroutine, over all its attempts.
+struct Ticket {
+    Clock::time_point arrival;
+    int priority = 0;
+    int sequences = 1;
+    std::size_t body_bytes = 0;
+    std::int64_t prompt_tokens = 0;     // estimate
+    std::int64_t output_tokens = 0;     // expected, all sequences
+    std::vector<InstanceRef> excluded;  // those that failed this request
+    bool in_front = false;              // was dispatched before
+    /// The deadline of shutdown has passed or the client has left.
+    bool is_cancelled = false;
+
+    Waiter* waiter = nullptr;  // the dispatcher's own: set while it waits
+};
+
+/// The right to use a replica for one attempt. Destroying it gives charge and permit back and lets
+/// the queue move.
+class Grant {
+public:
+    Grant(Dispatcher& dispatcher, const Replica& replica, const Ticket& ticket, Decision decision,
+          std::string dispatch_id);
+    Grant(const Grant&) = delete;
+    Grant& operator=(const Grant&) = delete;
+    ~Grant();
+
+    InstanceRef replica;
+    proto::Endpoint endpoint;
+    std::string instance;
+    std::string dispatch_id;
+    Decision decision;
+    Charge charge;
+
+    /// Called when the replica is lost while this attempt has no first byte. Unset it afterwards.
+    std::function<void()> on_lost;
+
+private:
+    friend class Dispatcher;
+    Dispatcher* dispatcher_;
+    Permit permit_;
+    std::shared_ptr<Account> account_;
+    std::list<Grant*>::iterator place_;
+};
+
+class Dispatcher {
+public:
+    Dispatcher(boost::asio::any_io_executor executor, const Config& config, ReplicaSet& set,
+               Metrics& metrics);
+    Dispatcher(const Dispatcher&) = delete;
+    Dispatcher& operator=(const Dispatcher&) = delete;
+
+    /// Waits for a replica. The error says what the client gets; code kReplicaLost with
+    /// `is_cancelled` set means that nobody waits for an answer any more.
+    boost::asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> acquire(
+        Ticket& ticket);
+
+    /// Ends the wait of `ticket` at once, if it waits.
+    void cancel(Ticket& ticket);
+
+    /// Refuses new requests from now on; those that wait go on.
+    void start_draining() { is_draining_ = true; }
+    [[nodiscard]] bool is_draining() const { return is_draining_; }
+
+    /// The refusal a request gets on its head alone, before its body is read. One that needs no
+    /// queue is refused only when the router leaves.
+    [[nodiscard]] std::optional<proto::ApiError> refuse_early(bool needs_queue);
+
+    /// Moves what can move.
+    void pump();
+    /// The same, after time alone may have changed what the fleet promises.
+    void look_at_fleet() { on_fleet_change(); }
+
+    /// The bodies of all requests before their first answer byte.
+    BodyBudget& bodies() { return bodies_; }
+    [[nodiscard]] const WaitQueue& queue() const { return queue_; }
+    /// Counts and returns the error of a refused request.
+    proto::ApiError refuse(RejectReason reason);
+
+private:
+    friend class Grant;
+    [[nodiscard]] std::optional<RejectReason> overdue(const Ticket& ticket, Clock::time_point now,
+                                                      Clock::time_point& deadline);
+    [[nodiscard]] std::size_t queue_count_max() const;
+    void on_fleet_change();
+    void on_replica_lost(const std::shared_ptr<Account>& account);
+    [[nodiscard]] int computed_retry_after_s();
+    void update_gauges();
+
+    boost::asio::any_io_executor executor_;
+    const Config& config_;
+    ReplicaSet& set_;
+    Metrics& metrics_;
+    WaitQueue queue_;
+    BodyBudget bodies_;
+    std::list<Waiter*> waiters_;
+    std::list<Grant*> grants_;
+    FleetMode mode_ = FleetMode::kNone;
+    Clock::time_point mode_since_;
+    bool is_draining_ = false;
+    std::string router_id_;
+    std::uint64_t next_dispatch_ = 1;
+    std::mt19937_64 random_;
+};
+
+}  // namespace router

@@ -1,0 +1,307 @@
+#include "router/generation.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/sse.h"
+#include "proto/status.h"
+
+namespace router {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::size_t kRefusalBytesMax = std::size_t{64} << 10;  // of a 429 or 503 body
+constexpr std::chrono::milliseconds kRefusalRead{1'000};
+/// 429 and 503 answers one request puts up with before it hands one on.
+constexpr int kBusyAnswersMax = 3;
+constexpr int kRetryAfterDefault = 1;  // a busy replica that names no time
+
+double seconds(Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Generation::Generation(Services& services, proto::HttpExchange& exchange, GenerationJob job)
+    : services_(services),
+      exchange_(exchange),
+      job_(std::move(job)),
+      ticket_{.arrival = job_.arrival,
+              .priority = job_.priority,
+              .sequences = job_.sequences,
+              .body_bytes = exchange.request().body.size(),
+              .prompt_tokens = job_.prompt_tokens,
+              .output_tokens = job_.output_tokens},
+      body_(std::make_shared<const std::string>(std::move(exchange.request().body))),
+      gauge_(services.metrics, Phase::kQueued),
+      pinger_(exchange, job_.arrival, services.config.ping) {
+    record_.model = job_.model;
+    record_.priority_class = class_of(job_.priority);
+    services_.generations.push_back(this);
+    place_ = std::prev(services_.generations.end());
+}
+
+Generation::~Generation() {
+    services_.generations.erase(place_);
+}
+
+asio::awaitable<void> Generation::run() {
+    services_.retry_budget.on_request(Clock::now());
+    exchange_.on_disconnect([this] { on_client_gone(); });
+    if (job_.is_stream) pinger_.start();
+    std::exception_ptr failure;
+    try {
+        co_await run_attempts();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    co_await pinger_.stop();
+    exchange_.on_disconnect({});
+    if (failure) std::rethrow_exception(failure);
+    if (client_gone_at_) {
+        record_.outcome = Outcome::kClientAbort;
+        const auto phase = static_cast<std::size_t>(gauge_.phase());
+        services_.metrics.client_aborts.at(phase)->Increment();
+        services_.metrics.cancel_seconds->Observe(seconds(Clock::now() - *client_gone_at_));
+    }
+    services_.metrics.request_seconds->Observe(seconds(Clock::now() - job_.arrival));
+    services_.access_log.note(exchange_.request().request_id, std::move(record_));
+}
+
+asio::awaitable<void> Generation::run_attempts() {
+    while (!client_gone_at_) {
+        auto granted = co_await services_.dispatcher.acquire(ticket_);
+        if (client_gone_at_) co_return;
+        if (is_expired_ && granted) granted = tl::unexpected(proto::ApiError{});
+        if (!granted) {
+            const bool is_drained = is_expired_;
+            proto::ApiError error = is_drained
+                                        ? services_.dispatcher.refuse(RejectReason::kDraining)
+                                        : std::move(granted.error());
+            co_await pinger_.stop();
+            co_await answer_error(error, is_drained ? Outcome::kDrained
+                                         : error.code == proto::ErrorCode::kReplicaLost
+                                             ? Outcome::kUpstreamError
+                                             : Outcome::kRejected);
+            co_return;
+        }
+        const std::unique_ptr<Grant> grant = std::move(*granted);
+        if (!record_.queued) {
+            record_.queued = Clock::now() - job_.arrival;
+            services_.metrics.queue_wait_seconds
+                .at(static_cast<std::size_t>(record_.priority_class))
+                ->Observe(seconds(*record_.queued));
+        }
+        record_.replica = grant->replica.index;
+        ++record_.attempts;
+        gauge_.enter(Phase::kPrefill);
+        ticket_.in_front = true;
+        const Next next = co_await attempt(*grant);
+        if (next == Next::kEnd || client_gone_at_) co_return;
+        gauge_.enter(Phase::kQueued);
+    }
+}
+
+asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
+    cancel_ = std::make_shared<proto::CancelHandle>();
+    grant.on_lost = [cancel = cancel_] { cancel->cancel(); };
+    grant.charge.mark_sent(Clock::now());
+    auto response = co_await services_.client.request(grant.endpoint, upstream_request(grant));
+    if (client_gone_at_) {
+        count_attempt(grant, AttemptOutcome::kAborted);
+        co_return Next::kEnd;
+    }
+    if (!response) {
+        const AttemptResult result = judge(response.error());
+        if (is_gone(response.error().kind)) {
+            // A kept connection that ends without an answer proves nothing; the look that follows
+            // tells. A refused one does.
+            if (!response.error().was_reused) {
+                services_.set.on_gone(grant.replica.index, Clock::now());
+            }
+        }
+        services_.on_suspicion(grant.replica.index);
+        spdlog::warn("event=attempt_failed request_id={} replica={} dispatch={} kind={}",
+                     exchange_.request().request_id, grant.replica.index, grant.dispatch_id,
+                     proto::client_error_name(response.error().kind));
+        co_return co_await after_failure(grant, result);
+    }
+    if (judge_status(response->status) != AttemptResult::kAnswer &&
+        co_await try_elsewhere(grant, *response)) {
+        co_return Next::kAgain;
+    }
+    if (client_gone_at_) co_return Next::kEnd;
+    const bool is_event_stream =
+        response->status == 200 &&
+        response->headers.get("content-type").substr(0, proto::kSseContentType.size()) ==
+            proto::kSseContentType;
+    if (is_event_stream) {
+        on_first_byte(grant, *response);
+        co_return co_await relay_stream(grant, *response);
+    }
+    co_return co_await relay_whole(grant, *response);
+}
+
+/// An answer that is a failure: true when the request goes to another replica instead.
+asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamResponse& response) {
+    const auto now = Clock::now();
+    switch (judge_status(response.status)) {
+        case AttemptResult::kAnswer:
+            co_return false;
+        case AttemptResult::kRefused:
+            services_.on_suspicion(grant.replica.index);
+            services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kRefused))
+                ->Increment();
+            count_attempt(grant, AttemptOutcome::kRefused);
+            ticket_.excluded.push_back(grant.replica);
+            break;
+        case AttemptResult::kBusy: {
+            const std::int64_t wait_s =
+                header_number(response.headers, "retry-after", kRetryAfterDefault);
+            services_.set.on_saturated(grant.replica.index, now + std::chrono::seconds(wait_s),
+                                       now);
+            if (++busy_count_ > kBusyAnswersMax) co_return false;
+            if (!services_.retry_budget.take(now)) {
+                services_.metrics.retry_budget_exhausted->Increment();
+                co_return false;
+            }
+            services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kBusy))->Increment();
+            count_attempt(grant, AttemptOutcome::kBusy);
+            break;
+        }
+        case AttemptResult::kLost:
+            if (lost_count_ >= services_.config.retries_max) co_return false;
+            if (!services_.retry_budget.take(now)) {
+                services_.metrics.retry_budget_exhausted->Increment();
+                co_return false;
+            }
+            ++lost_count_;
+            services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kLost))->Increment();
+            count_attempt(grant, AttemptOutcome::kLost);
+            ticket_.excluded.push_back(grant.replica);
+            break;
+    }
+    // Read to its end, the connection is kept; the text itself is of no interest.
+    const auto rest = co_await response.read_all(kRefusalBytesMax);
+    if (!rest) response.close();
+    co_return true;
+}
+
+/// No answer at all.
+asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
+                                                            AttemptResult result) {
+    const auto now = Clock::now();
+    if (is_expired_) {
+        count_attempt(grant, AttemptOutcome::kAborted);
+        co_await pinger_.stop();
+        co_await answer_error(services_.dispatcher.refuse(RejectReason::kDraining),
+                              Outcome::kDrained);
+        co_return Next::kEnd;
+    }
+    ticket_.excluded.push_back(grant.replica);
+    if (result == AttemptResult::kRefused) {
+        services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kRefused))->Increment();
+        count_attempt(grant, AttemptOutcome::kRefused);
+        co_return Next::kAgain;  // bounded: every instance is excluded at most once
+    }
+    count_attempt(grant, AttemptOutcome::kLost);
+    const bool may_retry = lost_count_++ < services_.config.retries_max;
+    if (may_retry && services_.retry_budget.take(now)) {
+        services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kLost))->Increment();
+        co_return Next::kAgain;
+    }
+    if (may_retry) services_.metrics.retry_budget_exhausted->Increment();
+    co_await pinger_.stop();
+    co_await answer_error({.code = proto::ErrorCode::kReplicaLost,
+                           .message = "The replica was lost before its first token."},
+                          Outcome::kUpstreamError);
+    co_return Next::kEnd;
+}
+
+void Generation::expire() {
+    is_expired_ = true;
+    services_.dispatcher.cancel(ticket_);
+    if (cancel_) cancel_->cancel();
+}
+
+void Generation::on_client_gone() {
+    if (!client_gone_at_) client_gone_at_ = Clock::now();
+    services_.dispatcher.cancel(ticket_);
+    if (cancel_) cancel_->cancel();
+}
+
+proto::HttpClientRequest Generation::upstream_request(const Grant& grant) {
+    proto::HttpClientRequest request;
+    request.method = "POST";
+    request.target = job_.target;
+    request.headers = forward_headers(
+        services_.config, exchange_.request(),
+        {.instance = grant.instance, .dispatch = grant.dispatch_id, .priority = job_.priority});
+    request.shared_body = body_;
+    request.timeouts.connect = services_.config.connect;
+    request.timeouts.write_stall = services_.config.write_stall;
+    request.cancel = cancel_;
+    return request;
+}
+
+void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& response) {
+    const auto now = Clock::now();
+    grant.charge.mark_first_byte();
+    gauge_.enter(Phase::kDecode);
+    record_.first_byte = now - job_.arrival;
+    services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
+    record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens, 0);
+    record_.cached_tokens = header_number(response.headers, proto::kHeaderCachedTokens, 0);
+    services_.estimator.on_prompt(job_.prompt_bytes, record_.prompt_tokens);
+}
+
+proto::Headers Generation::head_for_client(const Grant& grant,
+                                           const proto::UpstreamResponse& response) const {
+    proto::Headers headers = answer_headers(response.headers);
+    if (services_.config.decision_header) {
+        const auto queue_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+            record_.queued.value_or(Clock::duration::zero()));
+        headers.add(std::string(proto::kHeaderDecision),
+                    fmt::format("replica={}; reason=least_load; attempt={}; queue_ms={}",
+                                grant.replica.index, record_.attempts, queue_ms.count()));
+    }
+    return headers;
+}
+
+/// The instance is down or gone, as far as its reports tell.
+bool Generation::is_replica_lost(const Grant& grant) const {
+    const Replica* replica = services_.set.find(grant.replica.index);
+    return replica == nullptr || replica->life != grant.replica.life ||
+           replica->state == ReplicaState::kDown;
+}
+
+Outcome Generation::outcome_of(int status) const {
+    if (status == 429 || status == 503) return Outcome::kRejected;
+    if (status >= 500) return Outcome::kUpstreamError;
+    return status >= 400 ? Outcome::kClientError : Outcome::kOk;
+}
+
+void Generation::count_attempt(const Grant& grant, AttemptOutcome outcome) {
+    services_.metrics.replica(grant.replica.index)
+        .upstream_requests.at(static_cast<std::size_t>(outcome))
+        ->Increment();
+}
+
+/// Sends an error in whichever form is still possible.
+asio::awaitable<void> Generation::answer_error(const proto::ApiError& error, Outcome outcome) {
+    record_.outcome = outcome;
+    record_.error = proto::error_info(error.code).name;
+    if (!exchange_.is_started()) {
+        (void)co_await exchange_.send(proto::error_response(error));
+        co_return;
+    }
+    exchange_.close_after();
+    if (co_await exchange_.write(proto::sse_error(error))) (void)co_await exchange_.finish();
+}
+
+}  // namespace router

@@ -1,0 +1,122 @@
+// One generation on its way through the router: queue, attempts, relay, end.
+//
+//   run() ─▶ acquire a grant ─▶ attempt ─▶ relay ─▶ outcome
+//                 ▲                 │ before the first byte to the client:
+//                 └── refused ◀─────┤   refused or 421 ─▶ another replica
+//                     busy, lost    │   429, 503       ─▶ another, or the front of the queue
+//                                   │   died           ─▶ one more try
+//                                   └ after it: whole events, one error event, end
+//
+// The client's leaving (FIN, RST, stalled write) is a callback at any of these points: it takes the
+// request out of the queue or closes the upstream connection at once, and the coroutine then ends.
+// Whatever it holds — place, charge, permit, body memory, gauge — it gives back by destruction.
+// Decision thread only.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+
+#include "proto/http_client.h"
+#include "proto/http_server.h"
+#include "router/access_log.h"
+#include "router/config.h"
+#include "router/dispatcher.h"
+#include "router/estimator.h"
+#include "router/metrics.h"
+#include "router/pinger.h"
+#include "router/retry_budget.h"
+#include "router/stream_relay.h"
+#include "router/upstream.h"
+
+namespace router {
+
+/// What all requests share. References outlive every request.
+struct Services {
+    const Config& config;
+    ReplicaSet& set;
+    Dispatcher& dispatcher;
+    proto::HttpClient& client;
+    Metrics& metrics;
+    AccessLog& access_log;
+    Estimator& estimator;
+    RetryBudget& retry_budget;
+    /// A connection to a replica failed: look at it now.
+    std::function<void(int index)> on_suspicion;
+    std::list<class Generation*> generations;  // all that run, for the deadline of shutdown
+};
+
+/// A validated request.
+struct GenerationJob {
+    std::string target;  // path
+    std::string model;
+    bool is_stream = false;
+    int priority = 0;
+    int sequences = 1;
+    std::size_t prompt_bytes = 0;
+    std::int64_t prompt_tokens = 0;
+    std::int64_t output_tokens = 0;
+    Clock::time_point arrival;
+    BodyBudget::Share body_share;
+};
+
+class Generation {
+public:
+    Generation(Services& services, proto::HttpExchange& exchange, GenerationJob job);
+    ~Generation();
+    Generation(const Generation&) = delete;
+    Generation& operator=(const Generation&) = delete;
+
+    boost::asio::awaitable<void> run();
+
+    /// The deadline of shutdown: in the queue it is answered 503, in a stream by the error event.
+    void expire();
+
+private:
+    enum class Next : std::uint8_t { kEnd, kAgain };
+
+    boost::asio::awaitable<void> run_attempts();
+    boost::asio::awaitable<Next> attempt(Grant& grant);
+    boost::asio::awaitable<Next> after_failure(const Grant& grant, AttemptResult result);
+    boost::asio::awaitable<Next> relay_stream(Grant& grant, proto::UpstreamResponse& response);
+    boost::asio::awaitable<Next> relay_whole(Grant& grant, proto::UpstreamResponse& response);
+    boost::asio::awaitable<AttemptOutcome> relay_long(proto::UpstreamResponse& response,
+                                                      proto::Headers headers, std::string held);
+    boost::asio::awaitable<bool> try_elsewhere(Grant& grant, proto::UpstreamResponse& response);
+    boost::asio::awaitable<void> end_broken_stream(proto::ErrorCode code);
+    boost::asio::awaitable<void> answer_error(const proto::ApiError& error, Outcome outcome);
+    boost::asio::awaitable<void> answer_whole(proto::HttpResponse response);
+
+    [[nodiscard]] proto::HttpClientRequest upstream_request(const Grant& grant);
+    [[nodiscard]] proto::Headers head_for_client(const Grant& grant,
+                                                 const proto::UpstreamResponse& response) const;
+    [[nodiscard]] bool is_replica_lost(const Grant& grant) const;
+    [[nodiscard]] Outcome outcome_of(int status) const;
+    void on_first_byte(Grant& grant, const proto::UpstreamResponse& response);
+    void on_client_gone();
+    void count_attempt(const Grant& grant, AttemptOutcome outcome);
+
+    Services& services_;
+    proto::HttpExchange& exchange_;
+    GenerationJob job_;
+    Ticket ticket_;
+    std::shared_ptr<const std::string> body_;
+    InflightGauge gauge_;
+    Pinger pinger_;
+    RequestRecord record_;
+    std::shared_ptr<proto::CancelHandle> cancel_;  // of the attempt in progress
+    std::optional<Clock::time_point> client_gone_at_;
+    int lost_count_ = 0;
+    int busy_count_ = 0;
+    bool is_expired_ = false;
+    std::list<Generation*>::iterator place_;
+};
+
+/// Sends a request that needs no queue and no charge to any READY replica and relays its answer.
+boost::asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exchange);
+
+}  // namespace router

@@ -1,0 +1,252 @@
+// The second half of a generation: bytes from the replica to the client.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "proto/sse.h"
+#include "proto/status.h"
+#include "router/generation.h"
+
+namespace router {
+namespace {
+
+namespace asio = boost::asio;
+
+/// After its terminal event a stream has nothing more to say; it may only take this long over it.
+constexpr std::chrono::milliseconds kTailWait{1'000};
+constexpr std::size_t kStreamErrorLost = 0;
+constexpr std::size_t kStreamErrorStalled = 1;
+constexpr std::size_t kPassThroughBytesMax = std::size_t{64} << 20;  // of a tokenised text
+/// Requests that cost no slot may go to a replica whose slots are taken.
+constexpr int kNoLimit = 1 << 20;
+
+double seconds(Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
+                                                           proto::UpstreamResponse& response) {
+    StreamRelay relay(services_.config.stream_buffer_bytes);
+    bool has_begun = false;  // an event of the replica has gone to the client
+    auto heard_at = Clock::now();
+    auto pinged_at = heard_at;
+    for (;;) {
+        const proto::ReadResult read =
+            co_await response.read_some(relay.has_ended() ? kTailWait : services_.config.ping);
+        if (client_gone_at_) {
+            count_attempt(grant, AttemptOutcome::kAborted);
+            co_return Next::kEnd;
+        }
+        const auto now = Clock::now();
+        if (read.status == proto::ReadStatus::kData) {
+            const std::string_view events = relay.feed(read.data);
+            if (events.empty()) continue;
+            if (!has_begun) {
+                has_begun = true;
+                grant.on_lost = {};  // from here on a broken connection tells
+                co_await pinger_.stop();
+                if (!exchange_.is_started() &&
+                    !co_await exchange_.start_stream(200, head_for_client(grant, response))) {
+                    count_attempt(grant, AttemptOutcome::kAborted);
+                    co_return Next::kEnd;
+                }
+                body_.reset();
+                job_.body_share.release();
+            } else {
+                services_.metrics.event_gap_seconds->Observe(seconds(now - heard_at));
+            }
+            heard_at = pinged_at = now;
+            if (!co_await exchange_.write(events)) {
+                on_client_gone();
+                count_attempt(grant, AttemptOutcome::kAborted);
+                co_return Next::kEnd;
+            }
+            continue;
+        }
+        if (read.status == proto::ReadStatus::kTimeout && !relay.has_ended()) {
+            const bool is_stalled =
+                now - heard_at >= services_.config.stream_idle && is_replica_lost(grant);
+            if (!is_stalled) {
+                const bool is_ping_due = now - pinged_at >= services_.config.ping;
+                if (has_begun && relay.is_at_boundary() && is_ping_due) {
+                    pinged_at = now;
+                    (void)co_await exchange_.write(proto::kSsePing);
+                }
+                continue;
+            }
+        }
+        if (relay.has_ended()) {
+            const bool is_ok = !relay.has_error();
+            record_.outcome = is_ok ? Outcome::kOk : Outcome::kUpstreamError;
+            count_attempt(grant, is_ok ? AttemptOutcome::kOk : AttemptOutcome::kLost);
+            if (!is_ok) exchange_.close_after();
+            (void)co_await exchange_.finish();
+            co_return Next::kEnd;
+        }
+        // The replica broke off, or fell silent and is down.
+        const bool is_stalled = read.status == proto::ReadStatus::kTimeout;
+        if (!is_stalled) services_.on_suspicion(grant.replica.index);
+        if (!has_begun) co_return co_await after_failure(grant, AttemptResult::kLost);
+        response.close();
+        count_attempt(grant, is_expired_ ? AttemptOutcome::kAborted : AttemptOutcome::kLost);
+        // Inside an event too long to hold there is no boundary left; make one.
+        if (!relay.is_at_boundary()) (void)co_await exchange_.write("\n\n");
+        co_await end_broken_stream(is_expired_  ? proto::ErrorCode::kDraining
+                                   : is_stalled ? proto::ErrorCode::kReplicaTimeout
+                                                : proto::ErrorCode::kReplicaLost);
+        co_return Next::kEnd;
+    }
+}
+
+asio::awaitable<void> Generation::end_broken_stream(proto::ErrorCode code) {
+    const bool is_drained = code == proto::ErrorCode::kDraining;
+    const bool is_stalled = code == proto::ErrorCode::kReplicaTimeout;
+    if (!is_drained) {
+        services_.metrics.stream_errors.at(is_stalled ? kStreamErrorStalled : kStreamErrorLost)
+            ->Increment();
+        spdlog::warn("event=stream_broken request_id={} replica={} code={}",
+                     exchange_.request().request_id, record_.replica.value_or(-1),
+                     proto::error_info(code).name);
+    }
+    co_await answer_error(
+        {.code = code,
+         .message = is_drained ? "The server is shutting down."
+                               : "The replica was lost in the middle of the answer."},
+        is_drained   ? Outcome::kDrained
+        : is_stalled ? Outcome::kUpstreamStall
+                     : Outcome::kUpstreamError);
+}
+
+asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
+                                                          proto::UpstreamResponse& response) {
+    if (response.status == 200) on_first_byte(grant, response);
+    std::string held;
+    for (;;) {
+        const proto::ReadResult read = co_await response.read_some(services_.config.stream_idle);
+        if (client_gone_at_) {
+            count_attempt(grant, AttemptOutcome::kAborted);
+            co_return Next::kEnd;
+        }
+        if (read.status == proto::ReadStatus::kEnd) break;
+        if (read.status == proto::ReadStatus::kTimeout && !is_replica_lost(grant)) continue;
+        if (read.status != proto::ReadStatus::kData) {
+            services_.on_suspicion(grant.replica.index);
+            response.close();
+            co_return co_await after_failure(grant, AttemptResult::kLost);
+        }
+        held.append(read.data);
+        if (held.size() > services_.config.answer_hold_bytes) {
+            grant.on_lost = {};
+            const AttemptOutcome outcome =
+                co_await relay_long(response, head_for_client(grant, response), std::move(held));
+            count_attempt(grant, outcome);
+            co_return Next::kEnd;
+        }
+    }
+    record_.outcome = outcome_of(response.status);
+    count_attempt(grant, response.status < 400   ? AttemptOutcome::kOk
+                         : response.status < 500 ? AttemptOutcome::kClientError
+                                                 : AttemptOutcome::kLost);
+    co_await pinger_.stop();
+    co_await answer_whole({.status = response.status,
+                           .headers = head_for_client(grant, response),
+                           .body = std::move(held)});
+    co_return Next::kEnd;
+}
+
+/// An answer too long to hold: passed on as it comes; a break shows as a cut body.
+asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& response,
+                                                       proto::Headers headers, std::string held) {
+    co_await pinger_.stop();
+    if (exchange_.is_started()) {  // it was to be a stream, and pings were sent
+        exchange_.abort();
+        record_.outcome = Outcome::kUpstreamError;
+        co_return AttemptOutcome::kLost;
+    }
+    bool is_there = co_await exchange_.start_stream(response.status, std::move(headers));
+    is_there = is_there && co_await exchange_.write(held);
+    held = {};
+    body_.reset();
+    job_.body_share.release();
+    while (is_there) {
+        const proto::ReadResult read = co_await response.read_some(std::chrono::milliseconds{0});
+        if (client_gone_at_) break;
+        if (read.status == proto::ReadStatus::kData) {
+            is_there = co_await exchange_.write(read.data);
+        } else if (read.status == proto::ReadStatus::kEnd) {
+            record_.outcome = outcome_of(response.status);
+            (void)co_await exchange_.finish();
+            co_return AttemptOutcome::kOk;
+        } else {
+            record_.outcome = is_expired_ ? Outcome::kDrained : Outcome::kUpstreamError;
+            exchange_.abort();
+            co_return AttemptOutcome::kLost;
+        }
+    }
+    on_client_gone();
+    co_return AttemptOutcome::kAborted;
+}
+
+asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {
+    if (!exchange_.is_started()) {
+        (void)co_await exchange_.send(std::move(response));
+        co_return;
+    }
+    // A ping has sent the head of a stream already, so the replica's error arrives as an event.
+    exchange_.close_after();
+    const std::string event = response.status >= 400
+                                  ? proto::sse_event("error", response.body)
+                                  : proto::sse_error({.code = proto::ErrorCode::kReplicaLost,
+                                                      .message = "The replica sent no stream."});
+    if (co_await exchange_.write(event)) (void)co_await exchange_.finish();
+}
+
+asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exchange) {
+    const auto cancel = std::make_shared<proto::CancelHandle>();
+    exchange.on_disconnect([cancel] { cancel->cancel(); });
+    proto::HttpRequest& client = exchange.request();
+    const auto body = std::make_shared<const std::string>(std::move(client.body));
+    std::vector<InstanceRef> excluded;
+    while (!exchange.is_client_gone()) {
+        Snapshot snapshot = services.set.snapshot(kNoLimit, Clock::now());
+        for (ReplicaView& view : snapshot.replicas)
+            view.is_saturated = false;
+        const Decision decision = choose(snapshot, {.excluded = excluded});
+        if (!decision.replica) break;
+        const Replica& replica = *services.set.find(decision.replica->index);
+        proto::HttpClientRequest request;
+        request.method = client.method;
+        request.target = client.path;
+        request.headers =
+            forward_headers(services.config, client, {.instance = replica.instance()});
+        request.shared_body = body;
+        request.cancel = cancel;
+        request.timeouts.connect = services.config.connect;
+        request.timeouts.head = services.config.stream_idle;
+        request.timeouts.body_idle = services.config.stream_idle;
+        auto response = co_await services.client.request(replica.endpoint, std::move(request));
+        // It changes nothing on the replica, so it may be repeated whatever happened to it.
+        if (response && response->status != 421 && response->status != 503) {
+            auto answer = co_await response->read_all(kPassThroughBytesMax);
+            if (answer) {
+                (void)co_await exchange.send({.status = response->status,
+                                              .headers = answer_headers(response->headers),
+                                              .body = std::move(*answer)});
+                co_return;
+            }
+        }
+        services.on_suspicion(decision.replica->index);
+        excluded.push_back(*decision.replica);
+    }
+    if (exchange.is_client_gone()) co_return;
+    (void)co_await exchange.send(proto::error_response(
+        excluded.empty() ? services.dispatcher.refuse(RejectReason::kNoReplicaReady)
+                         : proto::ApiError{.code = proto::ErrorCode::kReplicaLost,
+                                           .message = "No replica answered."}));
+}
+
+}  // namespace router

@@ -1,0 +1,283 @@
+#include "router/handlers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <variant>
+
+#include "proto/json.h"
+#include "proto/openai.h"
+#include "proto/status.h"
+#include "router/metrics_endpoint.h"
+
+namespace router {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr int kPriorityMax = 100;  // and its negative; the range of the body's field
+
+bool is_generation(std::string_view path) {
+    return path == "/v1/chat/completions" || path == "/v1/completions";
+}
+
+/// No Content-Type is read as JSON; parameters such as charset do not matter.
+bool is_json(std::string_view content_type) {
+    const std::size_t end = content_type.find_first_of("; \t");
+    return content_type.empty() ||
+           proto::equal_no_case(content_type.substr(0, end), "application/json");
+}
+
+/// Held by a request from its head to its end.
+struct Admission {
+    Clock::time_point arrival;
+    std::optional<BodyBudget::Share> share;
+};
+
+proto::Result<void> check_model(const ReplicaSet& set, const std::string& model) {
+    if (model.empty() || set.is_model_known(model)) return {};
+    std::string names;
+    for (const std::string& name : set.model_names()) {
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    return proto::fail(
+        proto::ErrorCode::kModelNotFound,
+        "The model '" + proto::printable(model) + "' does not exist. Available: " + names + ".",
+        "model");
+}
+
+/// Fills the fields that both kinds of requests share.
+GenerationJob job_of(const proto::GenerationRequest& request, int header_priority) {
+    GenerationJob job;
+    job.model = request.model;
+    job.is_stream = request.stream;
+    job.priority = request.priority.value_or(header_priority);
+    job.sequences = request.n;
+    return job;
+}
+
+proto::Result<GenerationJob> parse_chat_job(const proto::HttpRequest& request, int priority,
+                                            const Estimator& estimator) {
+    const auto chat = proto::parse_chat_request(request.body);
+    if (!chat) return tl::unexpected(chat.error());
+    GenerationJob job = job_of(*chat, priority);
+    job.prompt_bytes = request.body.size();
+    job.prompt_tokens = estimator.prompt_tokens(job.prompt_bytes);
+    job.output_tokens = estimator.output_tokens(chat->max_tokens, job.sequences);
+    return job;
+}
+
+proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& request, int priority,
+                                                  const Estimator& estimator) {
+    const auto completion = proto::parse_completion_request(request.body);
+    if (!completion) return tl::unexpected(completion.error());
+    GenerationJob job = job_of(*completion, priority);
+    for (const proto::Prompt& prompt : completion->prompts) {
+        if (const auto* text = std::get_if<std::string>(&prompt)) {
+            job.prompt_bytes += text->size();
+            job.prompt_tokens += estimator.prompt_tokens(text->size());
+        } else {  // token ids are exact
+            job.prompt_tokens +=
+                static_cast<std::int64_t>(std::get<std::vector<std::int32_t>>(prompt).size());
+        }
+    }
+    job.sequences *= static_cast<int>(completion->prompts.size());
+    job.output_tokens = estimator.output_tokens(completion->max_tokens, job.sequences);
+    return job;
+}
+
+}  // namespace
+
+proto::Result<int> parse_priority_header(const proto::Headers& headers) {
+    const std::string_view text = headers.get(proto::kHeaderPriority);
+    if (text.empty() || text == "default") return 0;
+    if (text == "interactive") return -20;
+    if (text == "bulk") return 20;
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < -kPriorityMax ||
+        value > kPriorityMax) {
+        return proto::fail(proto::ErrorCode::kInvalidValue,
+                           "x-quadriga-priority is a number from -100 to 100, or interactive, "
+                           "default or bulk.",
+                           std::string(proto::kHeaderPriority));
+    }
+    return value;
+}
+
+proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
+                                       const Estimator& estimator) {
+    const proto::Result<int> priority = parse_priority_header(request.headers);
+    if (!priority) return tl::unexpected(priority.error());
+    proto::Result<GenerationJob> job = request.path == "/v1/chat/completions"
+                                           ? parse_chat_job(request, *priority, estimator)
+                                           : parse_completion_job(request, *priority, estimator);
+    if (job) job->target = request.path;
+    return job;
+}
+
+Handlers::Handlers(Services& services) : services_(services) {
+    using proto::HttpExchange;
+    const auto generation = [this](HttpExchange& exchange, const std::string&) {
+        return generate(exchange);
+    };
+    const auto pass = [this](HttpExchange& exchange, const std::string&) {
+        return pass_through(services_, exchange);
+    };
+    routes_.add("POST", "/v1/chat/completions", generation);
+    routes_.add("POST", "/v1/completions", generation);
+    routes_.add("POST", "/tokenize", pass);
+    routes_.add("POST", "/detokenize", pass);
+    routes_.add("POST", "/apply-template", pass);
+    routes_.add("GET", "/v1/models", [this](HttpExchange& exchange, const std::string&) {
+        return list_models(exchange);
+    });
+    routes_.add("GET", "/v1/models/{id}", [this](HttpExchange& exchange, std::string id) {
+        return show_model(exchange, std::move(id));
+    });
+    routes_.add("GET", "/health", [](HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+        (void)co_await exchange.send(proto::json_response(R"({"status":"ok"})"));
+    });
+    routes_.add("GET", "/ready",
+                [this](HttpExchange& exchange, const std::string&) { return ready(exchange); });
+    routes_.add("GET", "/info",
+                [this](HttpExchange& exchange, const std::string&) { return info(exchange); });
+    routes_.add("GET", "/metrics", [this](HttpExchange& exchange, const std::string&) {
+        return serve_own_metrics(services_, exchange);
+    });
+    routes_.add("GET", "/metrics/all", [this](HttpExchange& exchange, const std::string&) {
+        return serve_all_metrics(services_, exchange);
+    });
+    routes_.add("GET", "/sd/prometheus",
+                [this](HttpExchange& exchange, const std::string&) { return discover(exchange); });
+}
+
+std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head) {
+    if (auto refusal = routes_.refuse(head.method, head.path)) return refusal;
+    if (head.method != "POST") return std::nullopt;
+    if (!is_json(head.headers.get("content-type"))) {
+        return proto::error_response({.code = proto::ErrorCode::kUnsupportedMediaType,
+                                      .message = "Content-Type must be application/json."});
+    }
+    if (const auto refusal = services_.dispatcher.refuse_early(is_generation(head.path))) {
+        return proto::error_response(*refusal);
+    }
+    if (!is_generation(head.path)) return std::nullopt;
+    const auto admission = std::make_shared<Admission>();
+    admission->arrival = Clock::now();
+    // A body longer than its limit is refused by the server next and takes nothing.
+    if (head.content_length && *head.content_length <= body_bytes_max()) {
+        admission->share = services_.dispatcher.bodies().take(*head.content_length);
+        if (!admission->share) {
+            return proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull));
+        }
+    }
+    head.ticket = admission;
+    return std::nullopt;
+}
+
+std::size_t Handlers::body_bytes_max() const {
+    return services_.config.body_bytes_max.value_or(
+        proto::body_bytes_max(static_cast<std::size_t>(services_.set.context_tokens_max())));
+}
+
+asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
+    const auto began = Clock::now();
+    const auto admission = std::static_pointer_cast<Admission>(exchange.request().ticket);
+    if (!admission->share) {  // a chunked body, whose length is known only now
+        admission->share = services_.dispatcher.bodies().take(exchange.request().body.size());
+        if (!admission->share) {
+            (void)co_await exchange.send(
+                proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull)));
+            co_return;
+        }
+    }
+    proto::Result<GenerationJob> job = parse_job(exchange.request(), services_.estimator);
+    if (job) {
+        if (const auto known = check_model(services_.set, job->model); !known) {
+            job = tl::unexpected(known.error());
+        }
+    }
+    services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kAdmit))
+        ->Observe(std::chrono::duration<double>(Clock::now() - began).count());
+    if (!job) {
+        (void)co_await exchange.send(proto::error_response(job.error()));
+        co_return;
+    }
+    job->arrival = admission->arrival;
+    job->body_share = std::move(*admission->share);
+    Generation generation(services_, exchange, std::move(*job));
+    co_await generation.run();
+}
+
+asio::awaitable<void> Handlers::list_models(proto::HttpExchange& exchange) {
+    std::string body = R"({"object":"list","data":[)";
+    bool is_first = true;
+    for (const std::string& entry : services_.set.model_entries()) {
+        if (!std::exchange(is_first, false)) body += ',';
+        body += entry;
+    }
+    body += "]}";
+    (void)co_await exchange.send(proto::json_response(std::move(body)));
+}
+
+asio::awaitable<void> Handlers::show_model(proto::HttpExchange& exchange, std::string id) {
+    if (const std::optional<std::string> entry = services_.set.model_entry(id)) {
+        (void)co_await exchange.send(proto::json_response(*entry));
+        co_return;
+    }
+    proto::Result<void> known = check_model(services_.set, id);
+    proto::ApiError error{.code = proto::ErrorCode::kModelNotFound,
+                          .message = "The model '" + proto::printable(id) + "' does not exist."};
+    (void)co_await exchange.send(proto::error_response(known ? error : known.error()));
+}
+
+asio::awaitable<void> Handlers::ready(proto::HttpExchange& exchange) {
+    const FleetMode mode = services_.set.mode(Clock::now());
+    const bool is_draining = is_leaving_ || services_.dispatcher.is_draining();
+    const bool is_ready = mode == FleetMode::kServing && !is_draining;
+    proto::Json body;
+    body["status"] = is_ready                       ? "ready"
+                     : is_draining                  ? "draining"
+                     : mode == FleetMode::kStarting ? "loading"
+                                                    : "no_replica_ready";
+    if (!is_ready) {
+        for (const auto& [index, replica] : services_.set.replicas()) {
+            body["replicas"].push_back(
+                {{"name", std::to_string(index)}, {"state", std::string(name_of(replica.state))}});
+        }
+    }
+    (void)co_await exchange.send(
+        proto::json_response(proto::json_text(body), is_ready ? 200 : 503));
+}
+
+asio::awaitable<void> Handlers::info(proto::HttpExchange& exchange) {
+    // The replicas' own texts go in as they are: they may be large, and nothing here reads them.
+    std::string body =
+        R"({"role":"router","version":")" + std::string(kVersion) + R"(","replicas":[)";
+    bool is_first = true;
+    for (const auto& [index, replica] : services_.set.replicas()) {
+        if (!std::exchange(is_first, false)) body += ',';
+        body +=
+            R"({"name":")" + std::to_string(index) + R"(","url":)" +
+            proto::json_string(replica.url) + R"(,"state":")" +
+            std::string(name_of(replica.state)) + R"(","instance":)" +
+            proto::json_string(replica.instance()) + R"(,"in_flight":)" +
+            std::to_string(replica.account ? replica.account->sequences() : 0) + R"(,"info":)" +
+            (replica.info && !replica.info->info_json.empty() ? replica.info->info_json : "null") +
+            "}";
+    }
+    body += "]}";
+    (void)co_await exchange.send(proto::json_response(std::move(body)));
+}
+
+asio::awaitable<void> Handlers::discover(proto::HttpExchange& exchange) {
+    proto::Json targets = proto::Json::array();
+    for (const auto& [index, replica] : services_.set.replicas()) {
+        targets.push_back({{"targets", proto::Json::array({replica.endpoint.text()})},
+                           {"labels", proto::Json::object()}});
+    }
+    (void)co_await exchange.send(proto::json_response(proto::json_text(targets)));
+}
+
+}  // namespace router

@@ -1,0 +1,54 @@
+// quadriga-router: reads its flags, runs the app, turns what prevents a start into one clear line.
+// Exit codes: 0 ended as asked, 1 internal error, 2 bad flags, 6 port in use.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "router/app.h"
+#include "router/config.h"
+
+namespace {
+
+constexpr int kExitInternal = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitPortInUse = 6;
+
+void set_up_log(const std::string& level) {
+    // One thread logs, so the sink needs no lock; stderr is the launcher's to read.
+    auto logger = std::make_shared<spdlog::logger>(
+        "router", std::make_shared<spdlog::sinks::stderr_sink_st>());
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l router %v");
+    logger->set_level(spdlog::level::from_str(level));
+    spdlog::set_default_logger(std::move(logger));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN);  // a closed peer is an error code of the write
+    try {
+        const router::Config config = router::parse_command_line(argc, argv);
+        set_up_log(config.log_level);
+        router::App app(config);
+        return app.run();
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) {  // --help, --version
+            std::puts(error.what());
+            return 0;
+        }
+        std::fprintf(stderr, "quadriga-router: %s\n", error.what());
+        return kExitUsage;
+    } catch (const std::system_error& error) {
+        std::fprintf(stderr, "quadriga-router: %s\n", error.what());
+        return error.code() == std::errc::address_in_use ? kExitPortInUse : kExitInternal;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "quadriga-router: %s\n", error.what());
+        return kExitUsage;
+    }
+}

@@ -1,0 +1,222 @@
+#include "router/metrics.h"
+
+#include <algorithm>
+
+#include <prometheus/text_serializer.h>
+
+namespace router {
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+// From 5 ms to one hour: bounds that stop at 30 s would hide a long prefill.
+const Buckets kFirstTokenBuckets = {.005, .01, .02, .05, .1,  .2,  .5,  1,    2,    5,
+                                    10,   20,  40,  80,  160, 320, 640, 1280, 2560, 3600};
+const Buckets kRequestBuckets = {.1, .2,  .5,  1,   2,    5,    10,   20,  40,
+                                 80, 160, 320, 640, 1280, 2560, 3600, 7200};
+const Buckets kQueueWaitBuckets = {.001, .01, .1, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600};
+const Buckets kEventGapBuckets = {.002, .005, .01, .015, .02, .03, .05, .075, .1,
+                                  .15,  .2,   .3,  .5,   1,   2.5, 10,  60};
+const Buckets kOverheadBuckets = {.00002, .00005, .0001, .0002, .0005, .001,
+                                  .002,   .005,   .01,   .05,   .1,    1};
+const Buckets kCancelBuckets = {.001, .005, .01, .05, .1, .5, 1};
+
+constexpr std::array<std::string_view, kEndpointCount> kEndpointNames = {"/v1/chat/completions",
+                                                                         "/v1/completions",
+                                                                         "tokens",
+                                                                         "/v1/models",
+                                                                         "/health",
+                                                                         "/ready",
+                                                                         "/info",
+                                                                         "/metrics",
+                                                                         "other"};
+constexpr std::array<std::string_view, kOutcomeCount> kOutcomeNames = {
+    "ok",     "client_error", "rejected", "client_abort", "upstream_error", "upstream_stall",
+    "drained"};
+constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"queued", "prefill", "decode"};
+constexpr std::array<std::string_view, kRejectReasonCount> kRejectNames = {
+    "queue_full", "queue_timeout", "no_replica_ready",
+    "draining",   "bodies_full",   "attempts_used_up"};
+constexpr std::array<std::string_view, kRetryReasonCount> kRetryNames = {"refused", "lost", "busy"};
+constexpr std::array<std::string_view, kAttemptOutcomeCount> kAttemptNames = {
+    "ok", "client_error", "refused", "busy", "lost", "aborted"};
+constexpr std::array<std::string_view, kStageCount> kStageNames = {"admit", "choose", "dispatch"};
+constexpr std::array<std::string_view, 2> kStreamErrorNames = {"lost", "stalled"};
+
+constexpr const char* kPrefix = "quadriga_router_";
+
+/// Makes families and series of one registry, so that names and help read as a table below.
+struct Maker {
+    prometheus::Registry& registry;
+
+    auto& counters(const std::string& name, const std::string& help) {
+        return prometheus::BuildCounter().Name(kPrefix + name).Help(help).Register(registry);
+    }
+    auto& gauges(const std::string& name, const std::string& help) {
+        return prometheus::BuildGauge().Name(kPrefix + name).Help(help).Register(registry);
+    }
+    auto& histograms(const std::string& name, const std::string& help) {
+        return prometheus::BuildHistogram().Name(kPrefix + name).Help(help).Register(registry);
+    }
+};
+
+/// One series per name in `values`, in their order.
+template <class Series, std::size_t kCount, class... Args>
+void add_each(prometheus::Family<Series>& family, const std::string& label,
+              const std::array<std::string_view, kCount>& values,
+              std::array<Series*, kCount>& series, const Args&... args) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+        series[i] = &family.Add({{label, std::string(values[i])}}, args...);
+    }
+}
+
+}  // namespace
+
+std::string_view name_of(Outcome outcome) {
+    return kOutcomeNames.at(static_cast<std::size_t>(outcome));
+}
+std::string_view name_of(Endpoint endpoint) {
+    return kEndpointNames.at(static_cast<std::size_t>(endpoint));
+}
+std::string_view name_of(Phase phase) {
+    return kPhaseNames.at(static_cast<std::size_t>(phase));
+}
+
+Metrics::Metrics(const Build& build) : registry_(std::make_shared<prometheus::Registry>()) {
+    Maker make{*registry_};
+    make.gauges("build_info", "Constant 1; the version is in the label.")
+        .Add({{"version", build.version}})
+        .Set(1);
+    make.gauges("config_info", "Constant 1; the digest of the settings is in the label.")
+        .Add({{"digest", build.config_digest}})
+        .Set(1);
+    make_own_series();
+    make_families();
+}
+
+void Metrics::make_own_series() {
+    Maker make{*registry_};
+    requests_family_ =
+        &make.counters("requests_total", "Requests by endpoint, answered status and outcome.");
+    add_each(make.gauges("requests_inflight", "Requests in the router by phase."), "phase",
+             kPhaseNames, requests_inflight);
+    const std::array<std::string_view, kPriorityClassCount> classes = {
+        name_of(PriorityClass::kInteractive), name_of(PriorityClass::kDefault),
+        name_of(PriorityClass::kBulk)};
+    add_each(make.gauges("queue_requests", "Requests that wait for a replica, by class."), "class",
+             classes, queue_requests);
+    queue_bytes = &make.gauges("queue_bytes", "Bytes of the bodies that wait.").Add({});
+    body_bytes = &make.gauges("body_bytes",
+                              "Bytes of all bodies held: waiting or in flight before "
+                              "their first answer byte.")
+                      .Add({});
+    add_each(make.histograms("queue_wait_seconds", "Time from arrival to dispatch, by class."),
+             "class", classes, queue_wait_seconds, kQueueWaitBuckets);
+    add_each(make.counters("rejected_total", "Requests that were refused, by reason."), "reason",
+             kRejectNames, rejected);
+    time_to_first_token_seconds = &make.histograms("time_to_first_token_seconds",
+                                                   "Time from arrival to the first answer byte.")
+                                       .Add({}, kFirstTokenBuckets);
+    request_seconds =
+        &make.histograms("request_seconds", "Time from arrival to the end of the answer.")
+             .Add({}, kRequestBuckets);
+    event_gap_seconds =
+        &make.histograms("event_gap_seconds", "Time between two events of a stream (not tokens).")
+             .Add({}, kEventGapBuckets);
+    add_each(make.counters("retries_total", "Further attempts at a replica, by reason."), "reason",
+             kRetryNames, retries);
+    retry_budget_exhausted =
+        &make.counters("retry_budget_exhausted_total", "Attempts not made for lack of budget.")
+             .Add({});
+    add_each(make.counters("client_aborts_total", "Requests whose client left, by phase."), "phase",
+             kPhaseNames, client_aborts);
+    cancel_seconds = &make.histograms("cancel_seconds",
+                                      "Time from the client's leaving to the upstream's close.")
+                          .Add({}, kCancelBuckets);
+    add_each(make.counters("stream_errors_total", "Streams ended by an error event."), "reason",
+             kStreamErrorNames, stream_errors);
+    add_each(make.histograms("overhead_seconds", "The router's own time, by stage."), "stage",
+             kStageNames, overhead_seconds, kOverheadBuckets);
+    loop_lag_seconds = &make.histograms("loop_lag_seconds", "Lateness of a timer of the loop.")
+                            .Add({}, kOverheadBuckets);
+    connections = &make.gauges("connections", "Open client connections.").Add({});
+}
+
+void Metrics::make_families() {
+    Maker make{*registry_};
+    prompt_tokens_family_ = &make.counters("prompt_tokens_total", "Prompt tokens as reported.");
+    generation_tokens_family_ =
+        &make.counters("generation_tokens_total", "Generated tokens as reported.");
+    upstream_requests_family_ =
+        &make.counters("upstream_requests_total", "Attempts at a replica, by outcome.");
+    upstream_inflight_family_ =
+        &make.gauges("upstream_inflight", "Our sequences on a replica, from selection to the end.");
+    decisions_family_ = &make.counters("decisions_total", "Selections of a replica, by reason.");
+    up_family_ = &make.gauges("replica_up", "1 when the replica is READY, SUSPECT or DRAINING.");
+    state_family_ = &make.gauges("replica_state", "1 for the state the replica is in.");
+    status_age_family_ = &make.gauges("status_age_seconds", "Age of the replica's last report.");
+    status_fallback_family_ =
+        &make.counters("status_fallback_total", "Polls because the status stream was silent.");
+}
+
+ReplicaSeries& Metrics::replica(int index) {
+    const auto [at, is_new] = replicas_.try_emplace(index);
+    ReplicaSeries& series = at->second;
+    if (!is_new) return series;
+    const std::string label = std::to_string(index);
+    series.prompt_tokens_cached =
+        &prompt_tokens_family_->Add({{"replica", label}, {"cached", "true"}});
+    series.prompt_tokens_uncached =
+        &prompt_tokens_family_->Add({{"replica", label}, {"cached", "false"}});
+    series.generation_tokens = &generation_tokens_family_->Add({{"replica", label}});
+    for (std::size_t i = 0; i < kAttemptOutcomeCount; ++i) {
+        series.upstream_requests.at(i) = &upstream_requests_family_->Add(
+            {{"replica", label}, {"outcome", std::string(kAttemptNames.at(i))}});
+    }
+    series.upstream_inflight = &upstream_inflight_family_->Add({{"replica", label}});
+    series.decisions_least_load =
+        &decisions_family_->Add({{"replica", label}, {"reason", "least_load"}});
+    series.up = &up_family_->Add({{"replica", label}});
+    for (std::size_t i = 0; i < series.state.size(); ++i) {
+        series.state.at(i) = &state_family_->Add(
+            {{"replica", label}, {"state", std::string(name_of(static_cast<ReplicaState>(i)))}});
+    }
+    series.status_age_seconds = &status_age_family_->Add({{"replica", label}});
+    series.status_fallback = &status_fallback_family_->Add({{"replica", label}});
+    return series;
+}
+
+void Metrics::count_request(Endpoint endpoint, int status, Outcome outcome) {
+    const auto code = std::find(kCodes.begin(), kCodes.end() - 1, status);
+    const auto code_index = static_cast<std::size_t>(code - kCodes.begin());
+    const std::size_t slot =
+        (static_cast<std::size_t>(endpoint) * kCodes.size() + code_index) * kOutcomeCount +
+        static_cast<std::size_t>(outcome);
+    prometheus::Counter*& counter = requests_.at(slot);
+    if (counter == nullptr) {
+        counter = &requests_family_->Add({{"endpoint", std::string(name_of(endpoint))},
+                                          {"code", *code == 0 ? "other" : std::to_string(*code)},
+                                          {"outcome", std::string(name_of(outcome))}});
+    }
+    counter->Increment();
+}
+
+std::string Metrics::text() const {
+    return prometheus::TextSerializer().Serialize(registry_->Collect());
+}
+
+InflightGauge::InflightGauge(Metrics& metrics, Phase phase) : metrics_(metrics), phase_(phase) {
+    metrics_.requests_inflight.at(static_cast<std::size_t>(phase_))->Increment();
+}
+
+InflightGauge::~InflightGauge() {
+    metrics_.requests_inflight.at(static_cast<std::size_t>(phase_))->Decrement();
+}
+
+void InflightGauge::enter(Phase phase) {
+    metrics_.requests_inflight.at(static_cast<std::size_t>(phase_))->Decrement();
+    phase_ = phase;
+    metrics_.requests_inflight.at(static_cast<std::size_t>(phase_))->Increment();
+}
+
+}  // namespace router

@@ -1,0 +1,164 @@
+// The router's own series, all of them, with help text: `quadriga_router_...`.
+//
+// Every series is a reference that lives as long as the process; a request touches counters through
+// arrays indexed by enums, never through a look-up by label. Label values come from closed sets
+// (enums, replica indexes): nothing a client sends becomes a label.
+// Decision thread only. Source: spec of the router, section 12, as far as it has meaning now.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include "router/policy.h"
+#include "router/wait_queue.h"
+
+namespace router {
+
+enum class Endpoint : std::uint8_t {
+    kChatCompletions,
+    kCompletions,
+    kTokens,
+    kModels,
+    kHealth,
+    kReady,
+    kInfo,
+    kMetrics,
+    kOther
+};
+inline constexpr std::size_t kEndpointCount = 9;
+
+/// How a request ended; exactly one for each.
+enum class Outcome : std::uint8_t {
+    kOk,
+    kClientError,
+    kRejected,
+    kClientAbort,
+    kUpstreamError,
+    kUpstreamStall,
+    kDrained
+};
+inline constexpr std::size_t kOutcomeCount = 7;
+[[nodiscard]] std::string_view name_of(Outcome outcome);
+[[nodiscard]] std::string_view name_of(Endpoint endpoint);
+
+enum class Phase : std::uint8_t { kQueued, kPrefill, kDecode };
+inline constexpr std::size_t kPhaseCount = 3;
+[[nodiscard]] std::string_view name_of(Phase phase);
+
+enum class RejectReason : std::uint8_t {
+    kQueueFull,
+    kQueueTimeout,
+    kNoReplicaReady,
+    kDraining,
+    kBodiesFull,
+    kAttemptsUsedUp
+};
+inline constexpr std::size_t kRejectReasonCount = 6;
+
+enum class RetryReason : std::uint8_t { kRefused, kLost, kBusy };
+inline constexpr std::size_t kRetryReasonCount = 3;
+
+enum class AttemptOutcome : std::uint8_t { kOk, kClientError, kRefused, kBusy, kLost, kAborted };
+inline constexpr std::size_t kAttemptOutcomeCount = 6;
+
+/// Where the router's own time goes.
+enum class Stage : std::uint8_t { kAdmit, kChoose, kDispatch };
+inline constexpr std::size_t kStageCount = 3;
+
+/// Series that carry a replica label.
+struct ReplicaSeries {
+    prometheus::Counter* prompt_tokens_cached = nullptr;
+    prometheus::Counter* prompt_tokens_uncached = nullptr;
+    prometheus::Counter* generation_tokens = nullptr;
+    std::array<prometheus::Counter*, kAttemptOutcomeCount> upstream_requests{};
+    prometheus::Gauge* upstream_inflight = nullptr;
+    prometheus::Counter* decisions_least_load = nullptr;
+    prometheus::Gauge* up = nullptr;
+    std::array<prometheus::Gauge*, kReplicaStateCount> state{};
+    prometheus::Gauge* status_age_seconds = nullptr;
+    prometheus::Counter* status_fallback = nullptr;
+};
+
+class Metrics {
+public:
+    struct Build {
+        std::string version;
+        std::string config_digest;
+    };
+    explicit Metrics(const Build& build);
+
+    /// The series of replica `index`, made on first use and kept.
+    ReplicaSeries& replica(int index);
+
+    void count_request(Endpoint endpoint, int status, Outcome outcome);
+
+    /// Prometheus text of all series.
+    [[nodiscard]] std::string text() const;
+
+    std::array<prometheus::Gauge*, kPhaseCount> requests_inflight{};
+    std::array<prometheus::Gauge*, kPriorityClassCount> queue_requests{};
+    prometheus::Gauge* queue_bytes = nullptr;
+    prometheus::Gauge* body_bytes = nullptr;
+    std::array<prometheus::Histogram*, kPriorityClassCount> queue_wait_seconds{};
+    std::array<prometheus::Counter*, kRejectReasonCount> rejected{};
+    prometheus::Histogram* time_to_first_token_seconds = nullptr;
+    prometheus::Histogram* request_seconds = nullptr;
+    prometheus::Histogram* event_gap_seconds = nullptr;
+    std::array<prometheus::Counter*, kRetryReasonCount> retries{};
+    prometheus::Counter* retry_budget_exhausted = nullptr;
+    std::array<prometheus::Counter*, kPhaseCount> client_aborts{};
+    prometheus::Histogram* cancel_seconds = nullptr;
+    std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled
+    std::array<prometheus::Histogram*, kStageCount> overhead_seconds{};
+    prometheus::Histogram* loop_lag_seconds = nullptr;
+    prometheus::Gauge* connections = nullptr;
+
+private:
+    // Status codes we answer with are few; one slot each, the last for any other.
+    static constexpr std::array<int, 20> kCodes = {200, 204, 400, 401, 404, 405, 408, 413, 415, 417,
+                                                   421, 429, 431, 499, 500, 501, 502, 503, 504, 0};
+    void make_own_series();
+    void make_families();
+
+    std::shared_ptr<prometheus::Registry> registry_;
+    prometheus::Family<prometheus::Counter>* requests_family_ = nullptr;
+    std::array<prometheus::Counter*, kEndpointCount * kCodes.size() * kOutcomeCount> requests_{};
+
+    prometheus::Family<prometheus::Counter>* prompt_tokens_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* generation_tokens_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* upstream_requests_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* upstream_inflight_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* decisions_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* up_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* state_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* status_age_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* status_fallback_family_ = nullptr;
+    std::map<int, ReplicaSeries> replicas_;
+};
+
+/// One request in the in-flight gauge, in exactly one phase; leaves it on destruction.
+class InflightGauge {
+public:
+    InflightGauge(Metrics& metrics, Phase phase);
+    InflightGauge(const InflightGauge&) = delete;
+    InflightGauge& operator=(const InflightGauge&) = delete;
+    ~InflightGauge();
+
+    void enter(Phase phase);
+    Phase phase() const { return phase_; }
+
+private:
+    Metrics& metrics_;
+    Phase phase_;
+};
+
+}  // namespace router

@@ -1,0 +1,28 @@
+// `/metrics` and `/metrics/all`: the router's own series, and with them those of all replicas.
+//
+// A scrape has no side effect: replicas are asked in parallel, each within `metrics_fetch` (50 ms);
+// what is missing is absent. Texts pass through; only where a replica's sample has no `replica`
+// label it gets one, and samples of one family are put together, as the text format demands.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/asio/awaitable.hpp>
+
+#include "proto/http_server.h"
+#include "router/generation.h"
+
+namespace router {
+
+boost::asio::awaitable<void> serve_own_metrics(Services& services, proto::HttpExchange& exchange);
+boost::asio::awaitable<void> serve_all_metrics(Services& services, proto::HttpExchange& exchange);
+
+/// Adds `replica="label"` to every sample that has no such label.
+[[nodiscard]] std::string with_replica_label(std::string_view text, std::string_view label);
+
+/// One exposition out of several: each family once, its help and type from its first text.
+[[nodiscard]] std::string merge_expositions(const std::vector<std::string>& texts);
+
+}  // namespace router

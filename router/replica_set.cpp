@@ -1,0 +1,327 @@
+#include "router/replica_set.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include <spdlog/spdlog.h>
+
+namespace router {
+namespace {
+
+// Used until a replica has measured its own rates.
+constexpr double kPrefillRateFallback = 2000;
+constexpr double kDecodeRateFallback = 40;
+
+/// Launcher's words to ours, where the announcement alone decides; nothing for READY.
+std::optional<ReplicaState> state_by_announcement(proto::ReplicaState announced) {
+    switch (announced) {
+        case proto::ReplicaState::kReady:
+            return std::nullopt;
+        case proto::ReplicaState::kWaitVram:
+        case proto::ReplicaState::kWaitLock:
+        case proto::ReplicaState::kLoading:
+        case proto::ReplicaState::kWarming:
+        case proto::ReplicaState::kSelftest:
+        case proto::ReplicaState::kBackoff:  // it will be tried again: worth waiting for
+            return ReplicaState::kStarting;
+        case proto::ReplicaState::kDraining:
+            return ReplicaState::kDraining;
+        case proto::ReplicaState::kAbsent:
+        case proto::ReplicaState::kStopping:
+        case proto::ReplicaState::kQuarantined:
+        case proto::ReplicaState::kUnkillable:
+            return ReplicaState::kDown;
+    }
+    assert(false && "every announced state is in the table");
+    return ReplicaState::kDown;
+}
+
+/// The same for what a replica says of itself.
+ReplicaState state_by_report(proto::ReplicaState reported) {
+    if (reported == proto::ReplicaState::kReady) return ReplicaState::kReady;
+    return state_by_announcement(reported).value_or(ReplicaState::kDown);
+}
+
+bool is_serving(ReplicaState state) {
+    return state == ReplicaState::kReady || state == ReplicaState::kSuspect ||
+           state == ReplicaState::kDraining;
+}
+
+}  // namespace
+
+Replica& ReplicaSet::add_fixed(const std::string& url, proto::Endpoint endpoint,
+                               Clock::time_point now) {
+    const int index = replicas_.empty() ? 0 : replicas_.rbegin()->first + 1;
+    Replica& replica = replicas_[index];
+    replica.index = index;
+    replica.url = url;
+    replica.endpoint = std::move(endpoint);
+    replica.watched_since = replica.state_since = now;
+    return replica;
+}
+
+bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock::time_point now) {
+    const std::optional<proto::UrlParts> url = proto::parse_http_url(announcement.url);
+    if (!url) return false;
+    const auto [at, is_new] = replicas_.try_emplace(announcement.index);
+    Replica& replica = at->second;
+    if (is_new) {
+        replica.index = announcement.index;
+        replica.is_announced = true;
+        replica.state_since = now;
+    } else if (!replica.is_announced) {
+        return false;
+    }
+    const bool was_ready = replica.announced == proto::ReplicaState::kReady && !is_new;
+    replica.url = announcement.url;
+    replica.endpoint = url->endpoint;
+    replica.announced = announcement.state;
+    replica.eta_s = announcement.eta_s;
+    if (!announcement.instance.empty() && announcement.instance != replica.instance()) {
+        start_instance(replica, announcement.instance, now);
+    } else if (announcement.state == proto::ReplicaState::kReady && !was_ready) {
+        replica.watched_since = now;
+        replica.is_gone = false;
+    }
+    refresh(replica, now);
+    return true;
+}
+
+ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& status,
+                                         Clock::time_point now) {
+    Replica& replica = *find(index);
+    if (status.instance != replica.instance()) {
+        if (replica.is_announced) return Report::kWrongInstance;
+        start_instance(replica, status.instance, now);
+    }
+    // A poll repeats the number of the last event; only an older one is out of order.
+    if (replica.status && status.seq < replica.status->seq) return Report::kStale;
+    if (!replica.status || status.step != replica.status->step || status.running == 0) {
+        replica.step_changed_at = now;
+    }
+    replica.status = status;
+    replica.status_at = now;
+    replica.is_gone = false;
+    replica.account->on_report(now, status.running + status.waiting);
+    if (replica.saturated_at && now - *replica.saturated_at >= kReportLag &&
+        status.running + status.waiting < status.sequences_max) {
+        replica.saturated_until.reset();
+        replica.saturated_at.reset();
+    }
+    refresh(replica, now);
+    if (on_change) on_change();
+    return Report::kAccepted;
+}
+
+void ReplicaSet::on_gone(int index, Clock::time_point now) {
+    Replica* replica = find(index);
+    if (replica == nullptr) return;
+    replica->is_gone = true;
+    refresh(*replica, now);
+}
+
+void ReplicaSet::on_saturated(int index, Clock::time_point until, Clock::time_point now) {
+    Replica* replica = find(index);
+    if (replica == nullptr) return;
+    replica->saturated_until = until;
+    replica->saturated_at = now;
+}
+
+void ReplicaSet::on_info(int index, ReplicaInfo info) {
+    Replica* replica = find(index);
+    if (replica == nullptr || info.instance != replica->instance()) return;
+    replica->info = std::move(info);
+}
+
+void ReplicaSet::tick(Clock::time_point now) {
+    bool had_saturated = false;
+    for (auto& [index, replica] : replicas_) {
+        refresh(replica, now);
+        if (replica.saturated_until && *replica.saturated_until <= now) {
+            replica.saturated_until.reset();
+            replica.saturated_at.reset();
+            had_saturated = true;
+        }
+    }
+    if (had_saturated && on_change) on_change();
+}
+
+Replica* ReplicaSet::find(int index) {
+    const auto at = replicas_.find(index);
+    return at == replicas_.end() ? nullptr : &at->second;
+}
+
+Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
+    Snapshot snapshot;
+    snapshot.dispatch_ahead = dispatch_ahead;
+    snapshot.replicas.reserve(replicas_.size());
+    for (const auto& [index, replica] : replicas_) {
+        ReplicaView view{.index = index, .life = replica.life, .state = replica.state};
+        view.last_dispatch = replica.last_dispatch;
+        view.is_saturated = replica.saturated_until && now < *replica.saturated_until;
+        if (replica.status) view.slots = std::max(1, replica.status->sequences_max);
+        if (replica.account) {
+            view.occupied = replica.account->occupied();
+            view.expected_output_tokens = replica.account->output_tokens();
+            // Without a fresh report our own charges are all there is to go by.
+            const bool is_fresh =
+                replica.status && now - replica.status_at < limits_.silence_suspect;
+            view.queued_tokens = is_fresh ? replica.status->queued_tokens : 0;
+            view.unseen_tokens =
+                is_fresh ? replica.account->unseen_tokens() : replica.account->prefill_tokens();
+        }
+        snapshot.replicas.push_back(view);
+    }
+    return snapshot;
+}
+
+FleetMode ReplicaSet::mode(Clock::time_point now) const {
+    FleetMode mode = FleetMode::kNone;
+    for (const auto& [index, replica] : replicas_) {
+        const bool died_just_now = replica.state == ReplicaState::kDown && replica.is_announced &&
+                                   now - replica.state_since < kDeathGrace;
+        if (replica.state == ReplicaState::kReady) return FleetMode::kServing;
+        if (replica.state == ReplicaState::kStarting) {
+            mode = FleetMode::kStarting;
+        } else if (mode == FleetMode::kNone &&
+                   (replica.state == ReplicaState::kSuspect || died_just_now)) {
+            mode = FleetMode::kUncertain;
+        }
+    }
+    return mode;
+}
+
+int ReplicaSet::slots_total() const {
+    int slots = 0;
+    for (const auto& [index, replica] : replicas_) {
+        if (replica.status) slots += std::max(0, replica.status->sequences_max);
+    }
+    return slots;
+}
+
+Backlog ReplicaSet::backlog() const {
+    Backlog backlog;
+    for (const auto& [index, replica] : replicas_) {
+        if (replica.state != ReplicaState::kReady || !replica.status) continue;
+        const proto::ReplicaStatus& status = *replica.status;
+        backlog.prompt_tokens += status.queued_tokens + replica.account->unseen_tokens();
+        backlog.output_tokens += replica.account->output_tokens();
+        backlog.prefill_tokens_per_s +=
+            status.prefill_tokens_per_s > 0 ? status.prefill_tokens_per_s : kPrefillRateFallback;
+        backlog.decode_tokens_per_s +=
+            status.decode_tokens_per_s > 0 ? status.decode_tokens_per_s : kDecodeRateFallback;
+    }
+    return backlog;
+}
+
+int ReplicaSet::eta_s() const {
+    double best = 0;
+    for (const auto& [index, replica] : replicas_) {
+        if (replica.eta_s > 0 && (best == 0 || replica.eta_s < best)) best = replica.eta_s;
+    }
+    return static_cast<int>(std::ceil(best));
+}
+
+std::int64_t ReplicaSet::context_tokens_max() const {
+    std::int64_t most = 0;
+    for (const auto& [index, replica] : replicas_) {
+        if (replica.status) most = std::max(most, replica.status->max_model_len);
+    }
+    return most;
+}
+
+std::vector<std::string> ReplicaSet::model_names() const {
+    std::vector<std::string> names;
+    const auto add = [&names](const std::string& name) {
+        if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
+            names.push_back(name);
+        }
+    };
+    for (const auto& [index, replica] : replicas_) {
+        if (!replica.info) continue;
+        for (const std::string& name : replica.info->model_names)
+            add(name);
+    }
+    return names;
+}
+
+bool ReplicaSet::is_model_known(const std::string& name) const {
+    const std::vector<std::string> names = model_names();
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::string> ReplicaSet::model_entries() const {
+    std::vector<std::string> ids;
+    std::vector<std::string> entries;
+    for (const auto& [index, replica] : replicas_) {
+        if (!replica.info) continue;
+        for (const auto& [id, entry] : replica.info->model_entries) {
+            if (std::find(ids.begin(), ids.end(), id) != ids.end()) continue;
+            ids.push_back(id);
+            entries.push_back(entry);
+        }
+    }
+    return entries;
+}
+
+std::optional<std::string> ReplicaSet::model_entry(const std::string& id) const {
+    for (const auto& [index, replica] : replicas_) {
+        if (!replica.info) continue;
+        for (const auto& [entry_id, entry] : replica.info->model_entries) {
+            if (entry_id == id) return entry;
+        }
+    }
+    return std::nullopt;
+}
+
+void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
+    const ReplicaState state = derive_state(replica, now);
+    if (state == replica.state) return;
+    spdlog::info(
+        "event=replica_state replica={} from={} to={} instance={} state_ms={}", replica.index,
+        name_of(replica.state), name_of(state), replica.instance(),
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - replica.state_since).count());
+    const bool is_lost = is_serving(replica.state) && state == ReplicaState::kDown;
+    replica.state = state;
+    replica.state_since = now;
+    if (is_lost && on_lost && replica.account) on_lost(replica, replica.account);
+    if (on_change) on_change();
+}
+
+ReplicaState ReplicaSet::derive_state(const Replica& replica, Clock::time_point now) const {
+    if (replica.is_announced) {
+        if (const auto state = state_by_announcement(replica.announced)) return *state;
+    }
+    if (replica.is_gone) return ReplicaState::kDown;
+    if (!replica.status) {
+        const bool is_overdue = now - replica.watched_since >= limits_.silence_down;
+        return is_overdue ? ReplicaState::kDown : ReplicaState::kStarting;
+    }
+    const auto silent = now - replica.status_at;
+    if (silent >= limits_.silence_down) return ReplicaState::kDown;
+    const auto still =
+        replica.status->running > 0 ? now - replica.step_changed_at : Clock::duration::zero();
+    if (still >= limits_.step_stall) return ReplicaState::kDown;
+    // A single long step is no stall: the replica itself says how long its steps get.
+    const auto step_suspect = std::max<Clock::duration>(
+        limits_.step_suspect, 5 * std::chrono::milliseconds(replica.status->longest_step_ms));
+    if (silent >= limits_.silence_suspect || still >= step_suspect) return ReplicaState::kSuspect;
+    return state_by_report(replica.status->state);
+}
+
+void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
+                                Clock::time_point now) {
+    const std::shared_ptr<Account> lost =
+        std::exchange(replica.account, std::make_shared<Account>(instance));
+    ++replica.life;
+    replica.status.reset();
+    replica.is_gone = false;
+    replica.saturated_until.reset();
+    replica.saturated_at.reset();
+    replica.watched_since = now;
+    replica.step_changed_at = now;
+    if (lost && on_lost) on_lost(replica, lost);
+}
+
+}  // namespace router

@@ -1,0 +1,147 @@
+// The replicas as the router knows them: who is there, in which state, under how much load.
+//
+//   launcher's announcements ─┐
+//   status reports ───────────┼──▶ ReplicaSet ──▶ snapshot() for the policy
+//   refused connections ──────┤        └────────▶ on_change: the queue may move
+//   time ─────────────────────┘                   on_lost: requests without a first byte move on
+//
+// Liveness is progress, not an answer to /health: busy is not dead, silent is.
+//
+//   announced STARTING, or no report yet ──▶ STARTING
+//   report READY, fresh, steps advance   ──▶ READY
+//   silent 5 s, or no step for 10 s with work there ──▶ SUSPECT (no new work)
+//   silent 10 s, no step for 60 s, refused, or announced gone ──▶ DOWN
+//   announced or reported DRAINING       ──▶ DRAINING
+//
+// Only an announced instance is used; a fixed replica (given by URL) is trusted on its first
+// report. A new instance gets a new account and starts from nothing.
+// No sockets and no clock: time comes in as an argument. Decision thread only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/http_client.h"
+#include "proto/ready_pipe.h"
+#include "proto/status.h"
+#include "router/charge.h"
+#include "router/policy.h"
+
+namespace router {
+
+/// The times after which a replica is no longer trusted.
+struct LivenessLimits {
+    std::chrono::milliseconds silence_suspect{5'000};
+    std::chrono::milliseconds silence_down{10'000};
+    std::chrono::milliseconds step_suspect{10'000};
+    std::chrono::milliseconds step_stall{60'000};
+};
+
+/// What is read once per instance: for /v1/models, /info and the check of model names.
+struct ReplicaInfo {
+    std::string instance;                  // whose it is
+    std::vector<std::string> model_names;  // served name first, then aliases
+    /// Id and JSON object, as in /v1/models.
+    std::vector<std::pair<std::string, std::string>> model_entries;
+    std::string info_json;  // the replica's /info
+};
+
+struct Replica {
+    int index = 0;
+    std::string url;
+    proto::Endpoint endpoint;
+    bool is_announced = false;  // by a launcher; otherwise given by URL
+    proto::ReplicaState announced = proto::ReplicaState::kReady;
+    double eta_s = 0;
+
+    std::uint64_t life = 0;            // counts instances
+    std::shared_ptr<Account> account;  // of the instance we talk to; null before it is known
+    std::optional<proto::ReplicaStatus> status;  // last report of that instance
+    Clock::time_point status_at;
+    Clock::time_point watched_since;  // when reports began to be due
+    Clock::time_point step_changed_at;
+    bool is_gone = false;  // refused us; cleared by a report
+    std::optional<Clock::time_point> saturated_until;
+    std::optional<Clock::time_point> saturated_at;
+
+    ReplicaState state = ReplicaState::kStarting;
+    Clock::time_point state_since;
+    std::uint64_t last_dispatch = 0;
+    std::optional<ReplicaInfo> info;  // kept over a restart until the new one is read
+
+    [[nodiscard]] std::string instance() const { return account ? account->instance() : ""; }
+};
+
+/// What the whole fleet promises to a request that waits.
+enum class FleetMode : std::uint8_t {
+    kServing,    // a replica is READY
+    kStarting,   // none is, but one is on its way
+    kUncertain,  // none is, but one may be back in a moment: SUSPECT, or died just now
+    kNone,       // all DOWN or DRAINING
+};
+
+/// An announced replica that died may come back STARTING; so long nobody is sent away.
+inline constexpr std::chrono::seconds kDeathGrace{2};
+
+class ReplicaSet {
+public:
+    explicit ReplicaSet(LivenessLimits limits) : limits_(limits) {}
+
+    // What happens to the set.
+    /// Adds a replica given by URL; its index is the next free one.
+    Replica& add_fixed(const std::string& url, proto::Endpoint endpoint, Clock::time_point now);
+    /// Returns false for a URL that is none, or an index of a fixed replica.
+    bool announce(const proto::ReplicaAnnouncement& announcement, Clock::time_point now);
+    enum class Report : std::uint8_t { kAccepted, kStale, kWrongInstance };
+    Report on_report(int index, const proto::ReplicaStatus& status, Clock::time_point now);
+    /// A connection was refused or closed without a byte.
+    void on_gone(int index, Clock::time_point now);
+    /// It answered 429 or 503: full until `until` or until a later report shows room.
+    void on_saturated(int index, Clock::time_point until, Clock::time_point now);
+    void on_info(int index, ReplicaInfo info);
+    /// To be called about four times a second: silence and stalls are found here.
+    void tick(Clock::time_point now);
+
+    /// Counts a dispatch for the tie-break.
+    void mark_dispatch(int index) { find(index)->last_dispatch = ++dispatches_; }
+
+    // What is known.
+    Replica* find(int index);
+    const std::map<int, Replica>& replicas() const { return replicas_; }
+    [[nodiscard]] Snapshot snapshot(int dispatch_ahead, Clock::time_point now) const;
+    [[nodiscard]] FleetMode mode(Clock::time_point now) const;
+    [[nodiscard]] int slots_total() const;
+    /// Tokens and rates of READY replicas, for Retry-After; the queue's own come on top.
+    [[nodiscard]] Backlog backlog() const;
+    /// Seconds until the first replica is expected, from the launcher; 0 = unknown.
+    [[nodiscard]] int eta_s() const;
+    [[nodiscard]] std::int64_t context_tokens_max() const;
+
+    /// Served names and aliases, without repetition; empty while nothing is known.
+    [[nodiscard]] std::vector<std::string> model_names() const;
+    /// True also while nothing is known: then the replica decides.
+    [[nodiscard]] bool is_model_known(const std::string& name) const;
+    /// JSON objects of /v1/models, one per id.
+    [[nodiscard]] std::vector<std::string> model_entries() const;
+    [[nodiscard]] std::optional<std::string> model_entry(const std::string& id) const;
+
+    /// Called after anything that may let a waiting request start or must end its wait.
+    std::function<void()> on_change;
+    /// Called when a replica went DOWN, with the account of the lost instance.
+    std::function<void(const Replica&, const std::shared_ptr<Account>&)> on_lost;
+
+private:
+    void refresh(Replica& replica, Clock::time_point now);
+    [[nodiscard]] ReplicaState derive_state(const Replica& replica, Clock::time_point now) const;
+    void start_instance(Replica& replica, const std::string& instance, Clock::time_point now);
+
+    LivenessLimits limits_;
+    std::map<int, Replica> replicas_;
+    std::uint64_t dispatches_ = 0;
+};
+
+}  // namespace router

@@ -1,0 +1,110 @@
+#include "router/upstream.h"
+
+#include <array>
+#include <charconv>
+
+#include "proto/status.h"
+
+namespace router {
+namespace {
+
+// `tracestate` is bounded by its specification; a longer one is dropped, not cut.
+constexpr std::size_t kTracestateBytesMax = 512;
+
+constexpr std::array<std::string_view, 4> kRequestAllowed = {"content-type", "accept",
+                                                             "traceparent", "tracestate"};
+constexpr std::array<std::string_view, 4> kAnswerAllowed = {"content-type", "cache-control",
+                                                            "retry-after", "x-quadriga-instance"};
+
+}  // namespace
+
+proto::Headers internal_headers(const Config& config) {
+    proto::Headers headers;
+    if (!config.internal_key.empty()) {
+        headers.add("authorization", "Bearer " + config.internal_key);
+    }
+    headers.add(std::string(proto::kHeaderHop), "router");
+    return headers;
+}
+
+proto::Headers forward_headers(const Config& config, const proto::HttpRequestHead& client,
+                               const ForwardHeaders& ours) {
+    proto::Headers headers = internal_headers(config);
+    for (const std::string_view name : kRequestAllowed) {
+        const std::string_view value = client.headers.get(name);
+        if (value.empty()) continue;
+        if (name == "tracestate" && value.size() > kTracestateBytesMax) continue;
+        headers.add(std::string(name), std::string(value));
+    }
+    headers.add(std::string(proto::kHeaderRequestId), client.request_id);
+    headers.add(std::string(proto::kHeaderInstance), ours.instance);
+    if (!ours.dispatch.empty()) {
+        headers.add(std::string(proto::kHeaderDispatch), ours.dispatch);
+        headers.add(std::string(proto::kHeaderPriority), std::to_string(ours.priority));
+    }
+    return headers;
+}
+
+proto::Headers answer_headers(const proto::Headers& upstream) {
+    proto::Headers headers;
+    for (const std::string_view name : kAnswerAllowed) {
+        if (const auto value = upstream.find(name)) {
+            headers.add(std::string(name), std::string(*value));
+        }
+    }
+    for (const proto::Headers::Field& field : upstream) {  // there may be several
+        if (proto::equal_no_case(field.name, proto::kHeaderWarning)) {
+            headers.add(field.name, field.value);
+        }
+    }
+    return headers;
+}
+
+bool is_gone(proto::ClientErrorKind kind) {
+    return kind == proto::ClientErrorKind::kRefused ||
+           kind == proto::ClientErrorKind::kClosedWithoutAnswer;
+}
+
+AttemptResult judge(const proto::ClientError& error) {
+    if (!error.was_sent) return AttemptResult::kRefused;
+    switch (error.kind) {
+        case proto::ClientErrorKind::kRefused:
+        case proto::ClientErrorKind::kConnectTimeout:
+        case proto::ClientErrorKind::kPoolFull:
+            return AttemptResult::kRefused;
+        case proto::ClientErrorKind::kReset:
+        case proto::ClientErrorKind::kClosedWithoutAnswer:
+        case proto::ClientErrorKind::kMalformed:
+        case proto::ClientErrorKind::kTimeout:
+        case proto::ClientErrorKind::kCancelled:
+            return AttemptResult::kLost;
+    }
+    return AttemptResult::kLost;
+}
+
+AttemptResult judge_status(int status) {
+    switch (status) {
+        case 421:  // not the instance we meant
+            return AttemptResult::kRefused;
+        case 429:
+        case 503:
+            return AttemptResult::kBusy;
+        case 500:
+        case 502:
+        case 504:
+            return AttemptResult::kLost;
+        default:
+            return AttemptResult::kAnswer;
+    }
+}
+
+std::int64_t header_number(const proto::Headers& headers, std::string_view name,
+                           std::int64_t fallback) {
+    const std::string_view text = headers.get(name);
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    return is_number && value >= 0 ? value : fallback;
+}
+
+}  // namespace router

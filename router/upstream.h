@@ -1,0 +1,47 @@
+// What the router says to replicas and how it reads their failures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/http_client.h"
+#include "proto/http_message.h"
+#include "router/config.h"
+
+namespace router {
+
+/// Headers of the router's own requests: the internal key, where there is one.
+[[nodiscard]] proto::Headers internal_headers(const Config& config);
+
+/// Headers of a forwarded request: those of the client that are on the allow-list, and ours.
+struct ForwardHeaders {
+    std::string instance;  // expected
+    std::string dispatch;  // id of this attempt; empty: no dispatch, only a question
+    int priority = 0;
+};
+[[nodiscard]] proto::Headers forward_headers(const Config& config,
+                                             const proto::HttpRequestHead& client,
+                                             const ForwardHeaders& ours);
+
+/// Headers of a replica's answer that reach the client.
+[[nodiscard]] proto::Headers answer_headers(const proto::Headers& upstream);
+
+/// The process is not there: nobody listens, or the socket's keeper closes at once.
+[[nodiscard]] bool is_gone(proto::ClientErrorKind kind);
+
+/// What an attempt came to before any byte of it reached the client.
+enum class AttemptResult : std::uint8_t {
+    kAnswer,   // to be relayed, whatever its status
+    kRefused,  // cannot have been executed: another replica, no budget
+    kBusy,     // 429 or 503: another replica once, then the front of the queue
+    kLost,     // may have been executed: one more try, from the budget
+};
+[[nodiscard]] AttemptResult judge(const proto::ClientError& error);
+[[nodiscard]] AttemptResult judge_status(int status);
+
+/// A non-negative decimal header value; `fallback` when it is none.
+[[nodiscard]] std::int64_t header_number(const proto::Headers& headers, std::string_view name,
+                                         std::int64_t fallback);
+
+}  // namespace router

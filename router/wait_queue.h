@@ -1,0 +1,134 @@
+// Requests that wait for a replica: bounded in count and bytes, ordered by priority with ageing.
+//
+// A request's effective priority is `priority - waited_s / 10`, lower first. All requests age at
+// the same rate, so their order never changes while they wait: comparing
+//     arrival + priority * 10 s
+// is the same comparison at any time, and the queue is a plain ordered map. Requests that a replica
+// refused or lost go in front of all others, among themselves in the same order.
+//
+// Pure: time comes in as an argument. Decision thread only.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "router/charge.h"
+#include "router/policy.h"
+
+namespace router {
+
+/// One step of priority is worth this much waiting.
+inline constexpr std::chrono::seconds kAgeingPerPriority{10};
+/// How long in all a request may be passed by later ones that fit where it does not; after that
+/// the replica it needs is kept for it.
+inline constexpr std::chrono::seconds kPassedMax{2};
+
+/// Place in the queue; ordered, unique.
+struct Place {
+    bool is_regular = true;  // false: in front of the others
+    Clock::time_point rank;  // arrival + priority * kAgeingPerPriority
+    std::uint64_t number = 0;
+    auto operator<=>(const Place&) const = default;
+};
+
+/// Three classes for metrics, after the values of `x-quadriga-priority`.
+enum class PriorityClass : std::uint8_t { kInteractive, kDefault, kBulk };
+inline constexpr int kPriorityClassCount = 3;
+[[nodiscard]] PriorityClass class_of(int priority);
+[[nodiscard]] std::string_view name_of(PriorityClass priority_class);
+
+class WaitQueue {
+public:
+    struct Entry {
+        int priority = 0;
+        bool in_front = false;
+        Clock::time_point arrival;
+        std::size_t body_bytes = 0;
+        std::int64_t prompt_tokens = 0;  // estimates, for Retry-After
+        std::int64_t output_tokens = 0;
+        Demand demand;
+        /// Called at most once, when the entry has been taken out for `decision.replica`.
+        std::function<void(const Decision&)> on_dispatch;
+        std::optional<Clock::time_point> passed_since;
+    };
+
+    explicit WaitQueue(std::size_t count_max) : count_max_(count_max) {}
+
+    void set_count_max(std::size_t count_max) { count_max_ = count_max; }
+    std::size_t count_max() const { return count_max_; }
+
+    /// Puts the request in its place; nullopt when the queue is full. Requests put in front have
+    /// been admitted before and are never refused.
+    [[nodiscard]] std::optional<Place> push(Entry entry);
+
+    /// Takes a request out that gave up or ran out of time. False when it is no longer there.
+    bool remove(const Place& place);
+
+    /// One pass in order. `take_snapshot` is asked again after every dispatch, because a dispatch
+    /// changes what the next choice must see. What cannot start is passed; see kPassedMax.
+    void dispatch(Clock::time_point now, const std::function<Snapshot()>& take_snapshot);
+
+    std::size_t size() const { return entries_.size(); }
+    std::size_t body_bytes() const { return body_bytes_; }
+    std::int64_t prompt_tokens() const { return prompt_tokens_; }
+    std::int64_t output_tokens() const { return output_tokens_; }
+    std::size_t count_of(PriorityClass priority_class) const;
+
+    /// How many are in front of `place`; for tests and the admin view. O(n).
+    std::size_t position(const Place& place) const;
+
+private:
+    using Entries = std::map<Place, Entry>;
+    Entry take(Entries::iterator at);
+
+    Entries entries_;
+    std::size_t count_max_;
+    std::size_t body_bytes_ = 0;
+    std::int64_t prompt_tokens_ = 0;
+    std::int64_t output_tokens_ = 0;
+    std::array<std::size_t, kPriorityClassCount> class_counts_{};
+    std::uint64_t next_number_ = 0;
+};
+
+/// Memory for request bodies that are received, queued or in flight before their first answer byte.
+/// Decision thread only.
+class BodyBudget {
+public:
+    explicit BodyBudget(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+    BodyBudget(const BodyBudget&) = delete;
+    BodyBudget& operator=(const BodyBudget&) = delete;
+
+    /// A part of the budget; given back on destruction. Move-only.
+    class Share {
+    public:
+        Share() = default;
+        Share(Share&& other) noexcept;
+        Share& operator=(Share&& other) noexcept;
+        ~Share() { release(); }
+        void release();
+
+    private:
+        friend class BodyBudget;
+        Share(BodyBudget* budget, std::size_t bytes) : budget_(budget), bytes_(bytes) {}
+        BodyBudget* budget_ = nullptr;
+        std::size_t bytes_ = 0;
+    };
+
+    /// nullopt when `bytes` do not fit.
+    [[nodiscard]] std::optional<Share> take(std::size_t bytes);
+    std::size_t bytes_used() const { return bytes_used_; }
+    std::size_t bytes_max() const { return bytes_max_; }
+
+private:
+    std::size_t bytes_max_;
+    std::size_t bytes_used_ = 0;
+};
+
+}  // namespace router

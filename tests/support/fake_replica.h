@@ -1,0 +1,68 @@
+// fake_replica: a scripted replica for tests of the router. It speaks what a replica speaks to a
+// router (status stream, done events, generation, metrics) on a loop of timers instead of a model.
+//
+//   engine model   `slots` sequences run at once, others wait in order; prompts are prefilled one
+//                  after another at `prefill_rate`, then tokens come every `token_ms`
+//   faults         flags of the process: refuse, die or reset in the middle of an event, die before
+//                  the first byte of requests with a given text, split writes into small segments
+//   a request      may set its own times in its text: "ttft_ms=60000 tokens=5 token_ms=1"
+//
+// Every request leaves lines on stdout: arrival, then end, abort or refused. Answers depend on the
+// request alone, so that a stream can be compared byte for byte.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fake {
+
+struct Options {
+    int port = 0;
+    int index = 0;
+    std::string instance = "00000000000000f0";
+    std::string model = "fake";
+    int slots = 8;
+    std::int64_t max_model_len = 131072;
+    double prefill_rate = 1e9;  // tokens per second
+    std::chrono::milliseconds ttft{0};
+    std::chrono::milliseconds token{0};
+    int tokens = 8;
+
+    std::optional<int> refuse;  // answer every generation with this status
+    int retry_after = 1;
+    std::size_t segment_bytes = 0;          // 0: whole events
+    std::optional<int> die_after_events;    // then half an event, then SIGKILL to itself
+    std::optional<int> reset_after_events;  // then half an event, then the connection is cut
+    std::string die_on;        // a request with this text kills the process before its first byte
+    std::string events_on;     // faults after events only for requests with this text; empty: all
+    bool no_progress = false;  // `step` stands still
+    bool no_stream = false;    // the status stream is not served, only polls
+};
+
+/// What a request asks of the fake.
+struct Script {
+    std::chrono::milliseconds ttft{0};
+    std::chrono::milliseconds token{0};
+    int tokens = 0;
+    std::int64_t prompt_tokens = 0;
+    bool is_stream = false;
+    bool is_chat = true;
+    bool has_fault_text = false;
+    bool has_die_text = false;
+};
+
+/// Reads the body with the text directives; the body has been validated by the router, or by the
+/// test itself, and is not checked again.
+Script read_script(const Options& options, const std::string& path, const std::string& body);
+
+/// The n-th token of every answer: ASCII, CJK and emoji in turn.
+std::string token_text(int n);
+
+/// One event of the stream, and the whole answer.
+std::string chunk_event(const Script& script, int n);
+std::string finish_event(const Script& script);
+std::string whole_answer(const Script& script);
+
+}  // namespace fake
