@@ -1,6 +1,7 @@
 #include "kernels/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <limits>
@@ -114,25 +115,37 @@ double total_weight(std::span<const Candidate> candidates) {
     return total;
 }
 
-/// Cuts `candidates` to the shortest prefix that weighs at least `mass`. Selection by mass instead
-/// of a sort: the first probes are small since most rows need few ids, later ones halve the rest.
+using Iterator = std::vector<Candidate>::iterator;
+
+/// Narrows [begin, end) to the stretch of logits in which the running mass passes `mass`: what is
+/// better moves in front of `begin` and is taken off `mass`, what is worse moves behind `end`.
+void narrow_by_mass(Iterator& begin, Iterator& end, double& mass) {
+    constexpr std::size_t kBins = 1024;  // 8 KiB of stack; leaves a few hundred of 250 000 ids
+    const auto [worst, best] = std::minmax_element(
+        begin, end, [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+    const float top = best->logit;
+    const float range = top - worst->logit;
+    if (!(range > 0)) return;
+    const float scale = static_cast<float>(kBins - 1) / range;
+    const auto bin_of = [=](const Candidate& candidate) {
+        return static_cast<std::size_t>((top - candidate.logit) * scale);
+    };
+    std::array<double, kBins> mass_of_bin{};
+    for (auto candidate = begin; candidate != end; ++candidate)
+        mass_of_bin[bin_of(*candidate)] += static_cast<double>(candidate->weight);
+    std::size_t crossing = 0;
+    while (crossing + 1 < kBins && mass_of_bin[crossing] < mass)
+        mass -= mass_of_bin[crossing++];
+    begin = std::partition(begin, end, [&](const Candidate& c) { return bin_of(c) < crossing; });
+    end = std::partition(begin, end, [&](const Candidate& c) { return bin_of(c) == crossing; });
+}
+
+/// Cuts `candidates` to the shortest prefix that weighs at least `mass`; its order is lost.
 void keep_mass(std::vector<Candidate>& candidates, double mass) {
-    constexpr std::ptrdiff_t kSortedAtMost = 64;
+    constexpr std::ptrdiff_t kSortedAtMost = 1024;  // a sort of so many costs less than the bins
     auto begin = candidates.begin();
     auto end = candidates.end();
-    std::ptrdiff_t probe = kSortedAtMost;
-    while (end - begin > kSortedAtMost) {
-        const auto middle = begin + std::min(probe, (end - begin) / 2);
-        std::nth_element(begin, middle, end, comes_before);
-        const double upper = total_weight({begin, middle});
-        if (upper >= mass) {
-            end = middle;
-        } else {
-            mass -= upper;
-            begin = middle;
-            probe *= 8;
-        }
-    }
+    if (end - begin > kSortedAtMost) narrow_by_mass(begin, end, mass);
     std::sort(begin, end, comes_before);
     while (begin != end) {
         mass -= static_cast<double>(begin->weight);
@@ -142,11 +155,26 @@ void keep_mass(std::vector<Candidate>& candidates, double mass) {
     candidates.erase(begin, candidates.end());
 }
 
+/// Puts a prefix of the order of ids into ascending order of ids.
+void order_by_id(std::span<const float> logits, const Softmax& softmax,
+                 std::vector<Candidate>& candidates) {
+    constexpr std::size_t kSortedAtMost = 4096;
+    if (candidates.size() <= kSortedAtMost) {
+        std::sort(candidates.begin(), candidates.end(),
+                  [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+        return;
+    }
+    // Longer ones are cheaper collected anew: everything up to the prefix's last entry.
+    const Candidate last = *std::max_element(candidates.begin(), candidates.end(), comes_before);
+    collect_from(logits, last.logit, candidates);
+    std::erase_if(candidates, [&](const Candidate& c) { return comes_before(last, c); });
+    for (Candidate& candidate : candidates)
+        candidate.weight = softmax.weight(candidate.logit);
+}
+
 /// The id at which the running sum, in ascending order of ids, passes `uniform` of the whole.
-std::int32_t draw(std::vector<Candidate>& candidates, double uniform) {
+std::int32_t draw(std::span<const Candidate> candidates, double uniform) {
     assert(!candidates.empty() && "the best id passes every filter");
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
     const double target = uniform * total_weight(candidates);
     double sum = 0;
     for (const Candidate& candidate : candidates) {
@@ -229,6 +257,7 @@ SampledToken sample_row(std::span<const float> logits, const SamplingRow& row,
         candidate.weight = softmax.weight(candidate.logit);
     if (has_top_k) total = total_weight(candidates);
     if (has_top_p) keep_mass(candidates, top_p * total);
+    order_by_id(logits, softmax, candidates);
     std::erase_if(candidates, [&](const Candidate& c) { return c.weight < row.min_p; });
     return {.token = draw(candidates, uniform)};
 }

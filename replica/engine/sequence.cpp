@@ -87,7 +87,6 @@ void Sequence::admit(StateSlot slot, Clock::time_point now) {
     assert(state_ == SequenceState::kWaiting && state_slot == kScratchSlot && computed_ == 0);
     state_ = SequenceState::kRunning;
     state_slot = slot;
-    prefill_until_ = token_count();
     waited_before_ += now - waiting_since_;
     if (!started_at_) {
         started_at_ = now;

@@ -91,7 +91,7 @@ private:
     std::int32_t prompt_tokens_;
     std::int32_t generated_tokens_ = 0;
     std::int32_t computed_ = 0;
-    std::int32_t prefill_until_;  // tokens known when it was last admitted
+    std::int32_t prefill_until_;  // tokens known when it last began to wait
     bool has_penalty_;
     TokenCounts counts_;  // empty without penalty
 

@@ -143,6 +143,14 @@ TEST(SchedulerTest, LeavesEachDecodingSequenceItsNextBlock) {
                 ElementsAre(1));
 }
 
+TEST(SchedulerTest, LeavesAnAdmittedPromptTheBlockOfItsFirstAnswer) {
+    // 48 tokens fill three blocks; the first generated token needs the fourth.
+    EXPECT_THAT(plan({waiting(48, 1), waiting(15, 2)}, {.blocks_free = 4}).admitted,
+                ElementsAre(0));
+    EXPECT_THAT(plan({waiting(48, 1), waiting(15, 2)}, {.blocks_free = 5}).admitted,
+                ElementsAre(0, 1));
+}
+
 TEST(SchedulerTest, TakesABlockOnlyWhenTheLastOneIsFull) {
     EXPECT_THAT(plan({decoding(16, 1)}, {.blocks_free = 0}).decode, ElementsAre(rows_of(0, 1)));
     EXPECT_THAT(plan({decoding(16, 1)}, {.blocks_free = 0}).preempted, IsEmpty());
@@ -195,6 +203,18 @@ TEST(SchedulerTest, APromptWithoutABlockTakesThoseOfAWorseSequence) {
     EXPECT_THAT(step.preempted, ElementsAre(1));
     EXPECT_THAT(step.decode, IsEmpty()) << "the decode row it had is taken back";
     EXPECT_THAT(step.prefill, ElementsAre(rows_of(0, 32)));
+}
+
+TEST(SchedulerTest, ATakenBackDecodeRowReturnsItsBlockAndItsPlaceInTheBudget) {
+    const std::vector<SequenceView> sequences{prefilling(100, 64, 1), decoding(33, 2)};
+    // The decode row took the only free block; two held ones and this one make 48 rows.
+    EXPECT_THAT(plan(sequences, {.blocks_free = 1}).prefill, ElementsAre(rows_of(0, 36)));
+    EXPECT_THAT(plan({prefilling(200, 64, 1), decoding(33, 2)}, {.blocks_free = 1}).prefill,
+                ElementsAre(rows_of(0, 48)));
+    EXPECT_THAT(plan(sequences, {.blocks_free = 1},
+                     {.token_budget = 8, .sequence_limit = 8, .block_tokens = 16})
+                    .prefill,
+                ElementsAre(rows_of(0, 8)));
 }
 
 TEST(SchedulerTest, TheWorstPromptWaitsForABlockAndKeepsItsWork) {
