@@ -2,7 +2,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -98,10 +97,14 @@ void App::drain(std::chrono::milliseconds deadline, std::function<void()> on_sto
     if (!is_first) return;
     state_.lifecycle.drain();
     state_.status_publisher.notify();
-    asio::co_spawn(state_.executor, stop_when_drained(std::move(on_stopped)), asio::detached);
+    asio::co_spawn(state_.executor, stop_when_drained(),
+                   [on_stopped = std::move(on_stopped)](const std::exception_ptr& error) {
+                       if (error) log_event(LogLevel::kError, "drain_failed", {});
+                       on_stopped();
+                   });
 }
 
-asio::awaitable<void> App::stop_when_drained(std::function<void()> on_stopped) {
+asio::awaitable<void> App::stop_when_drained() {
     asio::steady_timer poll(state_.executor);
     const auto wait_for_requests = [&](auto is_over) -> asio::awaitable<void> {
         while (state_.admission.inside() > 0 && !is_over()) {
@@ -121,7 +124,6 @@ asio::awaitable<void> App::stop_when_drained(std::function<void()> on_stopped) {
     co_await wait_for_requests([&] { return Clock::now() >= grace_end; });
     state_.status_publisher.close();
     co_await server_.stop(std::chrono::milliseconds{500});
-    on_stopped();
 }
 
 }  // namespace replica::server

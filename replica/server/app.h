@@ -1,6 +1,7 @@
 // The HTTP face of a replica: routes, admission, access log, and the order of stopping.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -37,7 +38,7 @@ public:
     void drain(std::chrono::milliseconds deadline, std::function<void()> on_stopped);
 
 private:
-    boost::asio::awaitable<void> stop_when_drained(std::function<void()> on_stopped);
+    boost::asio::awaitable<void> stop_when_drained();
     void log_access(const proto::HttpAccess& access);
     proto::HttpServerOptions server_options(std::optional<int> listen_fd);
 

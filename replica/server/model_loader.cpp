@@ -1,0 +1,242 @@
+#include "replica/server/model_loader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/quant/format.h"
+#include "replica/gguf/reader.h"
+#include "replica/model/runner.h"
+#include "replica/server/digest.h"
+#include "replica/server/log.h"
+#include "replica/tokenizer/gguf_tokenizer.h"
+
+namespace replica::server {
+namespace {
+
+/// In order of need: the runner uses the backend, which reads the file's blocks in place.
+struct Resources {
+    GgufFile file;
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<ModelRunner> runner;
+};
+
+tl::unexpected<StartFailure> failed(ExitCode code, std::string id, std::string error_class,
+                                    std::string what, std::string why, std::string fix) {
+    return tl::make_unexpected(StartFailure{code,
+                                            {.id = std::move(id),
+                                             .error_class = std::move(error_class),
+                                             .what = std::move(what),
+                                             .why = std::move(why),
+                                             .fix = std::move(fix)}});
+}
+
+tl::unexpected<StartFailure> model_failure(const ModelError& error) {
+    if (error.kind == ModelErrorKind::kMemory) {
+        return failed(ExitCode::kDeviceMemory, "Q0500", "device_memory", error.what, error.why,
+                      error.fix);
+    }
+    return failed(ExitCode::kModelFile, "Q0430", "model_file", error.what, error.why, error.fix);
+}
+
+/// Over metadata and tensor directory: two files with equal digests hold the same model unless
+/// somebody made them differ on purpose. Reading all the weights would double the load time.
+std::string model_digest(const GgufFile& file) {
+    Sha256 digest;
+    for (const GgufEntry& entry : file.metadata().entries()) {
+        digest.update(entry.key);
+        digest.update(entry.bytes);
+    }
+    for (const GgufTensor& tensor : file.tensors()) {
+        digest.update(tensor.name + " " + std::to_string(tensor.type_id) + " " +
+                      tensor.shape_text() + " " + std::to_string(tensor.file_offset) + "\n");
+    }
+    return digest.hex();
+}
+
+/// The type that most bytes of the file have.
+std::string dominant_type(const GgufFile& file) {
+    std::map<std::string, std::uint64_t> bytes_of;
+    for (const GgufTensor& tensor : file.tensors()) {
+        bytes_of[std::string(kernels::name_of(tensor.dtype))] += tensor.bytes;
+    }
+    const auto most =
+        std::max_element(bytes_of.begin(), bytes_of.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == bytes_of.end() ? std::string() : most->first;
+}
+
+std::int64_t modified_at(const std::filesystem::path& path) {
+    std::error_code error;
+    const auto time = std::filesystem::last_write_time(path, error);
+    if (error) return 0;
+    const auto system = std::chrono::file_clock::to_sys(time).time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::seconds>(system).count();
+}
+
+ModelFacts facts_of(const GgufFile& file, const ModelConfig& config) {
+    ModelFacts facts;
+    facts.arch = arch_name(config.arch);
+    facts.quant = dominant_type(file);
+    facts.digest = "sha256:" + model_digest(file);
+    facts.context_train = config.context_train;
+    facts.created = modified_at(file.path());
+    facts.file_name = file.path().filename().string();
+    for (const GgufTensor& tensor : file.tensors())
+        facts.parameters += tensor.elements();
+    for (const GgufPart& part : file.parts()) {
+        facts.size_bytes += static_cast<std::int64_t>(part.bytes);
+    }
+    return facts;
+}
+
+tl::expected<Tokenizer, StartFailure> load_tokenizer(const GgufFile& file,
+                                                     const ServerOptions& options) {
+    const auto refused = [&](const TokenizerError& error) {
+        return failed(ExitCode::kModelFile, "Q0410", "model_file",
+                      file.path().string() + ": " + error.key, error.message,
+                      "use a file whose tokenizer is complete");
+    };
+    auto data = load_tokenizer_data(file.metadata());
+    if (!data) return refused(data.error());
+    auto tokenizer = Tokenizer::from_data(std::move(*data), {.pre_override = options.pre_override});
+    if (!tokenizer) return refused(tokenizer.error());
+    for (const std::string& warning : tokenizer->warnings()) {
+        log_event(LogLevel::kWarning, "tokenizer", {{"what", warning}});
+    }
+    return std::move(*tokenizer);
+}
+
+tl::expected<std::optional<chat::Template>, StartFailure> load_template(const GgufFile& file) {
+    constexpr std::string_view kKey = "tokenizer.chat_template";
+    if (!file.metadata().contains(kKey)) return std::nullopt;
+    const auto refused = [&](std::string why) {
+        return failed(ExitCode::kModelFile, "Q0420", "model_file",
+                      file.path().string() + ": " + std::string(kKey), std::move(why),
+                      "use a file with a template we can run");
+    };
+    const auto text = file.metadata().get_string(kKey);
+    if (!text) return refused(text.error().text());
+    auto compiled = chat::Template::compile(*text);
+    if (!compiled) return refused(chat::describe(compiled.error()));
+    for (const std::string& warning : compiled->warnings()) {
+        log_event(LogLevel::kWarning, "template", {{"what", warning}});
+    }
+    return std::move(*compiled);
+}
+
+RunnerOptions runner_options(const ServerOptions& options) {
+    RunnerOptions runner;
+    runner.context = options.context;
+    runner.sequences_max = options.sequences;
+    runner.step_rows_max = std::max(options.step_token_budget, options.sequences);
+    runner.kv_dtype = options.kv == KvType::kF16 ? kernels::DType::kF16 : kernels::DType::kF32;
+    return runner;
+}
+
+std::string fingerprint_of(const ServedModel& model) {
+    Sha256 digest;
+    digest.update(build_version() + " " + model.facts.digest + " " + model.kv_dtype);
+    for (const proto::KernelState& kernel : model.kernels) {
+        digest.update(" " + kernel.name + " " + kernel.state);
+    }
+    return "q-" + digest.hex().substr(0, 8);
+}
+
+proto::ReasoningField reasoning_field_of(std::string_view name) {
+    if (name == "reasoning") return proto::ReasoningField::kReasoning;
+    if (name == "both") return proto::ReasoningField::kBoth;
+    if (name == "inline") return proto::ReasoningField::kInline;
+    return proto::ReasoningField::kReasoningContent;
+}
+
+std::unique_ptr<Engine> start_engine(const ServerOptions& options, const LoadHooks& hooks,
+                                     const ServedModel& model, ModelRunner& runner) {
+    EngineOptions engine;
+    engine.sequences_max = options.sequences;
+    // Admission bounds requests; each may have up to 16 choices of 16 prompts.
+    constexpr std::int32_t kChoicesPerRequestMax = 16;
+    engine.waiting_max = kChoicesPerRequestMax * (options.sequences + options.waiting_max());
+    engine.step_token_budget = options.step_token_budget;
+    engine.end_tokens = model.tokenizer.end_tokens();
+    engine.on_step = hooks.on_step;
+    engine.on_fatal = hooks.on_device_lost;
+    auto started = std::make_unique<Engine>(runner, std::move(engine));
+    if (hooks.on_engine_change) started->on_status_change(hooks.on_engine_change);
+    return started;
+}
+
+}  // namespace
+
+std::vector<proto::KernelState> missing_kernels(const std::vector<proto::KernelState>& kernels,
+                                                const std::vector<std::string>& required) {
+    std::vector<proto::KernelState> missing;
+    for (const std::string& name : required) {
+        bool is_known = name == "*";
+        for (const proto::KernelState& kernel : kernels) {
+            if (name != "*" && name != kernel.name) continue;
+            is_known = true;
+            if (kernel.state != "armed") missing.push_back(kernel);
+        }
+        if (!is_known) missing.push_back({name, "not_built", "this device has no such kernel"});
+    }
+    return missing;
+}
+
+tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
+                                               const LoadHooks& hooks) {
+    if (options.device != "cpu") {
+        return failed(ExitCode::kDriver, "Q1000", "driver", "device " + options.device,
+                      "this build has no backend for GPUs", "use --device cpu");
+    }
+    auto file = GgufFile::open(options.model_path);
+    if (!file) {
+        return failed(ExitCode::kModelFile, "Q0400", "model_file", file.error().what,
+                      file.error().why, file.error().fix);
+    }
+    auto tokenizer = load_tokenizer(*file, options);
+    if (!tokenizer) return tl::make_unexpected(tokenizer.error());
+    auto chat_template = load_template(*file);
+    if (!chat_template) return tl::make_unexpected(chat_template.error());
+
+    auto resources = std::make_shared<Resources>(Resources{std::move(*file), nullptr, nullptr});
+    resources->backend =
+        kernels::make_cpu_backend({.threads = options.threads, .cores = options.cores});
+    auto runner =
+        ModelRunner::load(resources->file, *resources->backend, runner_options(options),
+                          [&](std::uint64_t done, std::uint64_t total) {
+                              hooks.on_progress(proto::ReplicaState::kLoading, done, total);
+                          });
+    if (!runner) return model_failure(runner.error());
+    resources->runner = std::move(*runner);
+    for (const std::string& warning : resources->runner->warnings()) {
+        log_event(LogLevel::kWarning, "model", {{"what", warning}});
+    }
+    if (tokenizer->vocabulary_size() != resources->runner->config().vocabulary) {
+        return failed(ExitCode::kModelFile, "Q0411", "model_file", options.model_path,
+                      "the tokenizer has " + std::to_string(tokenizer->vocabulary_size()) +
+                          " tokens, the embedding has " +
+                          std::to_string(resources->runner->config().vocabulary) + " rows",
+                      "convert the model again");
+    }
+    resources->runner->limit_vocabulary(tokenizer->vocabulary_used());
+
+    auto model = std::make_shared<ServedModel>(ServedModel{
+        .name = options.served_name,
+        .aliases = options.aliases,
+        .facts = facts_of(resources->file, resources->runner->config()),
+        .tokenizer = std::move(*tokenizer),
+        .chat_template = std::move(*chat_template),
+        .limits = resources->runner->limits(),
+        .kv_dtype = options.kv == KvType::kF16 ? "f16" : "f32",
+        .default_temperature = options.temperature,
+        .reasoning_field = reasoning_field_of(options.reasoning_field),
+    });
+    describe_template(*model, options.tool_format);
+    model->fingerprint = fingerprint_of(*model);
+    auto engine = start_engine(options, hooks, *model, *resources->runner);
+    return Serving{std::move(resources), std::move(model), std::move(engine)};
+}
+
+}  // namespace replica::server

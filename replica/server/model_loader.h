@@ -1,0 +1,32 @@
+// From a file name to a model that can be served; runs on the loading thread.
+//
+//   GGUF ─▶ tokenizer, template ─▶ backend ─▶ weights (progress in bytes) ─▶ engine
+#pragma once
+
+#include <functional>
+
+#include <tl/expected.hpp>
+
+#include "replica/server/app_state.h"
+#include "replica/server/exit_codes.h"
+
+namespace replica::server {
+
+struct LoadHooks {
+    /// Loading thread; called a few hundred times at most.
+    std::function<void(proto::ReplicaState phase, std::uint64_t done, std::uint64_t total)>
+        on_progress;
+    // Engine thread.
+    std::function<void()> on_engine_change;
+    std::function<void(const StepStats&)> on_step;
+    std::function<void(const std::string& reason)> on_device_lost;
+};
+
+tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
+                                               const LoadHooks& hooks);
+
+/// Kernels that `required` names ("*" = all that the plan wants) and that are not armed.
+std::vector<proto::KernelState> missing_kernels(const std::vector<proto::KernelState>& kernels,
+                                                const std::vector<std::string>& required);
+
+}  // namespace replica::server
