@@ -21,6 +21,8 @@
 #include <variant>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "replica/chat/template.h"
 
 namespace replica::chat {
