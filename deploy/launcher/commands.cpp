@@ -1,0 +1,97 @@
+// Client side: every subcommand but `up`.
+#include "deploy/launcher/commands.h"
+
+#include <cstdio>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "deploy/launcher/control.h"
+#include "deploy/launcher/runtime_dir.h"
+#include "deploy/launcher/view.h"
+
+namespace deploy {
+namespace {
+
+using nlohmann::json;
+
+/// After the launcher has said that all is stopped, its own process ends within moments.
+constexpr int kEndWaitMs = 10'000;
+
+ControlClient connect(const LoadedConfig& loaded) {
+    const std::string folder = choose_runtime_dir(loaded.config.runtime_dir);
+    std::optional<ControlClient> client = ControlClient::connect(folder);
+    if (!client.has_value()) {
+        throw StartError({.kind = FailureClass::kInternal,
+                          .what = "no launcher is running in " + folder,
+                          .why = "nobody listens on its control socket",
+                          .fix = "start one with 'quadriga up MODEL', or give its --runtime-dir"});
+    }
+    return std::move(*client);
+}
+
+/// Prints a refusal; 0 when the answer is good.
+int code_of(const json& answer) {
+    if (answer.value("ok", false)) return 0;
+    std::fprintf(stderr, "quadriga: %s\n", answer.value("error", std::string("no answer")).c_str());
+    return answer.value("exit_code", 1);
+}
+
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+int run_status(const LoadedConfig& loaded, bool is_json) {
+    const json answer = connect(loaded).ask({{"command", "status"}});
+    if (const int code = code_of(answer); code != 0) return code;
+    const json& status = answer.at("status");
+    print(is_json ? status.dump(1) + "\n" : status_table(status));
+    return 0;
+}
+
+int run_why(const LoadedConfig& loaded, int replica) {
+    const json answer = connect(loaded).ask({{"command", "status"}});
+    if (const int code = code_of(answer); code != 0) return code;
+    for (const json& one : answer.at("status").at("replicas")) {
+        if (one.at("index") == replica) {
+            print(why_text(one));
+            return 0;
+        }
+    }
+    std::fprintf(stderr, "quadriga: there is no replica %d\n", replica);
+    return 2;
+}
+
+int run_order(const LoadedConfig& loaded, const std::string& command, int replica) {
+    const json answer = connect(loaded).ask({{"command", command}, {"replica", replica}});
+    const int code = code_of(answer);
+    if (code == 0)
+        print(command + " of replica " + std::to_string(replica) +
+              " begins; see 'quadriga status'\n");
+    return code;
+}
+
+int run_down(const LoadedConfig& loaded) {
+    ControlClient client = connect(loaded);
+    const int pid = client.peer_pid();
+    const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (const int code = code_of(client.ask({{"command", "down"}})); code != 0) return code;
+    const json end = client.read();  // when everything has been reaped
+    if (pidfd) {
+        pollfd ended{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+        ::poll(&ended, 1, kEndWaitMs);
+    }
+    const int code = end.value("code", 1);
+    if (code == 0) print("stopped\n");
+    return code;
+}
+
+int run_check_config(const LoadedConfig& loaded) {
+    print(to_text(loaded));
+    return 0;
+}
+
+}  // namespace deploy

@@ -1,0 +1,276 @@
+#include "deploy/launcher/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+extern char** environ;
+
+namespace deploy {
+namespace {
+
+constexpr std::size_t kConfigBytesMax = 1024 * 1024;
+constexpr int kReplicasMax = 64;
+
+[[noreturn]] void refuse(std::string what, std::string why, std::string fix) {
+    throw StartError({.kind = FailureClass::kConfig,
+                      .what = std::move(what),
+                      .why = std::move(why),
+                      .fix = std::move(fix)});
+}
+
+std::string range_text(const Setting& setting) {
+    std::ostringstream text;
+    text << setting.min << " to " << setting.max;
+    return text.str();
+}
+
+[[noreturn]] void refuse_value(const Setting& setting, const std::string& text,
+                               const std::string& origin, const std::string& wanted) {
+    refuse(std::string(setting.key) + " cannot be '" + text + "'", "wanted: " + wanted,
+           "correct it in: " + origin);
+}
+
+/// Lists are comma separated in flags and in the environment.
+std::vector<std::string> split_list(const std::string& text) {
+    std::vector<std::string> items;
+    std::istringstream stream(text);
+    for (std::string item; std::getline(stream, item, ',');) {
+        if (!item.empty()) items.push_back(item);
+    }
+    return items;
+}
+
+double parse_number(const Setting& setting, const std::string& text, const std::string& origin,
+                    bool is_whole) {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    const bool is_number = error == std::errc{} && rest == end && std::isfinite(value);
+    if (!is_number || (is_whole && value != std::floor(value)) || value < setting.min ||
+        value > setting.max) {
+        refuse_value(setting, text, origin,
+                     (is_whole ? "a whole number, " : "a number, ") + range_text(setting));
+    }
+    return value;
+}
+
+void assign(Config& config, const Setting& setting, const std::string& text,
+            const std::string& origin) {
+    if (const auto* field = std::get_if<std::string Config::*>(&setting.field)) {
+        config.*(*field) = text;
+    } else if (const auto* whole = std::get_if<int Config::*>(&setting.field)) {
+        config.*(*whole) = static_cast<int>(parse_number(setting, text, origin, true));
+    } else if (const auto* real = std::get_if<double Config::*>(&setting.field)) {
+        config.*(*real) = parse_number(setting, text, origin, false);
+    } else {
+        config.*std::get<std::vector<std::string> Config::*>(setting.field) = split_list(text);
+    }
+}
+
+void assign_node(Config& config, const Setting& setting, const toml::node& node,
+                 const std::string& origin) {
+    if (const auto* list = std::get_if<std::vector<std::string> Config::*>(&setting.field)) {
+        const toml::array* array = node.as_array();
+        if (array == nullptr || !(array->empty() || array->is_homogeneous<std::string>())) {
+            refuse_value(setting, "...", origin, "a list of strings");
+        }
+        std::vector<std::string> items;
+        for (const toml::node& item : *array)
+            items.push_back(**item.as_string());
+        config.*(*list) = std::move(items);
+        return;
+    }
+    const bool is_text_wanted = std::holds_alternative<std::string Config::*>(setting.field);
+    if (const auto* text = node.as_string(); text != nullptr && is_text_wanted) {
+        assign(config, setting, **text, origin);
+    } else if (const auto* whole = node.as_integer(); whole != nullptr && !is_text_wanted) {
+        assign(config, setting, std::to_string(**whole), origin);
+    } else if (const auto* real = node.as_floating_point(); real != nullptr && !is_text_wanted) {
+        std::ostringstream text_of_real;
+        text_of_real << **real;
+        assign(config, setting, text_of_real.str(), origin);
+    } else {
+        refuse_value(setting, "...", origin,
+                     is_text_wanted ? "a string in quotes" : "a number without quotes");
+    }
+}
+
+[[noreturn]] void refuse_key(std::string_view key, const std::string& origin) {
+    std::vector<std::string_view> keys;
+    for (const Setting& setting : settings())
+        keys.push_back(setting.key);
+    const std::string near = did_you_mean(key, keys);
+    refuse("unknown key '" + std::string(key.substr(0, 64)) + "' in " + origin,
+           near.empty() ? "no key has a name like it" : "did you mean '" + near + "'?",
+           "all keys: quadriga check-config");
+}
+
+void read_file(LoadedConfig& loaded, const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        refuse("cannot read the configuration " + path, std::strerror(errno),
+               "give another file with --config, or none");
+    }
+    std::string text(kConfigBytesMax + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kConfigBytesMax) {
+        refuse("the configuration " + path + " is too long", "more than 1 MiB", "shorten it");
+    }
+    toml::table table;
+    try {
+        table = toml::parse(text, path);
+    } catch (const toml::parse_error& error) {
+        refuse("the configuration is not TOML: " + std::string(error.description()),
+               "in " + path + ", line " + std::to_string(error.source().begin.line),
+               "correct that line");
+    }
+    loaded.file = path;
+    for (const auto& [key, node] : table) {
+        const std::string origin = "file " + path + ":" + std::to_string(node.source().begin.line);
+        const Setting* setting = find_setting(key.str());
+        if (setting == nullptr) refuse_key(key.str(), origin);
+        assign_node(loaded.config, *setting, node, origin);
+        loaded.origins[std::string(setting->key)] = origin;
+    }
+}
+
+/// Checks that concern more than one value, and what follows from them.
+void finish(Config& config) {
+    if (config.backend != "auto" && config.backend != "cpu" && config.backend != "cuda") {
+        refuse("backend cannot be '" + config.backend + "'", "wanted: auto, cpu or cuda",
+               "for example --backend cpu");
+    }
+    config.replica_count = replicas_of_layout(config.layout);
+    if (config.replica_port_base > 0 && config.replica_port_base + config.replica_count > 65536) {
+        refuse("replica_port_base leaves no room for all replicas", "ports end at 65535",
+               "use a lower one");
+    }
+    if (config.served_name.empty() && !config.model.empty()) {
+        std::string name = std::filesystem::path(config.model).filename().string();
+        if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+        config.served_name = name;
+    }
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
+    const auto distance = [](std::string_view a, std::string_view b) {
+        std::vector<std::size_t> row(b.size() + 1);
+        std::iota(row.begin(), row.end(), std::size_t{0});
+        for (std::size_t i = 1; i <= a.size(); ++i) {
+            std::size_t diagonal = row[0];
+            row[0] = i;
+            for (std::size_t j = 1; j <= b.size(); ++j) {
+                const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+                diagonal = row[j];
+                row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+            }
+        }
+        return row.back();
+    };
+    if (word.size() > 64) return "";
+    std::string best;
+    std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+    for (const std::string_view candidate : candidates) {
+        const std::size_t d = distance(word, candidate);
+        if (d < best_distance) {
+            best_distance = d;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+int replicas_of_layout(std::string_view layout) {
+    int replicas = 0;
+    int devices = 0;
+    const char* end = layout.data() + layout.size();
+    const auto [x, first_error] = std::from_chars(layout.data(), end, replicas);
+    const bool has_x = first_error == std::errc{} && x != end && *x == 'x';
+    const auto [rest, second_error] =
+        has_x ? std::from_chars(x + 1, end, devices) : std::from_chars_result{x, std::errc{}};
+    if (!has_x || second_error != std::errc{} || rest != end || replicas < 1 || devices < 1 ||
+        replicas > kReplicasMax) {
+        refuse("layout cannot be '" + std::string(layout.substr(0, 64)) + "'",
+               "wanted: REPLICASxDEVICES, for example 4x1; at most " +
+                   std::to_string(kReplicasMax) + " replicas",
+               "use --layout 4x1");
+    }
+    if (devices != 1) {
+        refuse("layout " + std::string(layout) + " is not available yet",
+               "a replica over several devices needs tensor parallelism, which this build lacks",
+               "use --layout " + std::to_string(replicas) + "x1");
+    }
+    return replicas;
+}
+
+LoadedConfig load_config(const ConfigSources& sources) {
+    LoadedConfig loaded;
+    for (const Setting& setting : settings())
+        loaded.origins[std::string(setting.key)] = "default";
+    if (!sources.file.empty()) {
+        read_file(loaded, sources.file);
+    } else {
+        for (const std::string& path : sources.default_files) {
+            if (std::filesystem::exists(path)) {
+                read_file(loaded, path);
+                break;
+            }
+        }
+    }
+    for (const Setting& setting : settings()) {
+        const std::string name = setting.environment();
+        if (const auto found = sources.environment.find(name); found != sources.environment.end()) {
+            assign(loaded.config, setting, found->second, "environment " + name);
+            loaded.origins[std::string(setting.key)] = "environment " + name;
+        }
+    }
+    for (const auto& [key, text] : sources.flags) {
+        const Setting* setting = find_setting(key);
+        if (setting == nullptr) refuse_key(key, "the command line");
+        assign(loaded.config, *setting, text, "flag " + setting->flag());
+        loaded.origins[key] = "flag " + setting->flag();
+    }
+    finish(loaded.config);
+    return loaded;
+}
+
+ConfigSources sources_of_environment() {
+    ConfigSources sources;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text(*entry);
+        const std::size_t equals = text.find('=');
+        if (equals == std::string_view::npos || !text.starts_with("QUADRIGA_")) continue;
+        sources.environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    if (const char* home = std::getenv("XDG_CONFIG_HOME"); home != nullptr && *home != '\0') {
+        sources.default_files.push_back(std::string(home) + "/quadriga/quadriga.toml");
+    }
+    sources.default_files.emplace_back("/etc/quadriga/quadriga.toml");
+    return sources;
+}
+
+std::string to_text(const LoadedConfig& loaded) {
+    std::string text;
+    for (const Setting& setting : settings()) {
+        std::string line = std::string(setting.key) + " = " + setting.value_text(loaded.config);
+        if (line.size() < 44) line.resize(44, ' ');
+        text += line + "  # " + loaded.origins.at(std::string(setting.key)) + "\n";
+    }
+    return text;
+}
+
+}  // namespace deploy

@@ -1,0 +1,129 @@
+// quadriga: the operator's command. Reads the command line, catches what cannot start.
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "deploy/launcher/commands.h"
+
+namespace deploy {
+namespace {
+
+constexpr std::array<std::string_view, 9> kCommands{
+    "up", "down", "status", "why", "retry", "restart", "drain", "undrain", "check-config"};
+
+/// A misspelt subcommand is answered with the nearest one.
+void check_command_word(int argc, const char* const* argv) {
+    if (argc < 2 || argv[1][0] == '-') return;
+    const std::string_view word = argv[1];
+    for (const std::string_view command : kCommands) {
+        if (word == command) return;
+    }
+    const std::string near = did_you_mean(word, kCommands);
+    throw StartError(
+        {.kind = FailureClass::kConfig,
+         .what = "unknown command '" + std::string(word.substr(0, 64)) + "'",
+         .why = near.empty() ? "no command has a name like it" : "did you mean '" + near + "'?",
+         .fix = "all commands: quadriga --help"});
+}
+
+struct CommandLine {
+    ConfigSources sources = sources_of_environment();
+    bool is_json = false;
+    int replica = -1;
+    std::function<int(const LoadedConfig&)> run;
+};
+
+void add_flag_of(CLI::App& command, CommandLine& line, const Setting& setting) {
+    command.add_option_function<std::string>(
+        setting.flag(),
+        [&line, key = std::string(setting.key)](const std::string& text) {
+            line.sources.flags[key] = text;
+        },
+        std::string(setting.help) + " (" + setting.value_text(Config{}) + ")");
+}
+
+CLI::App& add_command(CLI::App& app, CommandLine& line, const std::string& name,
+                      const std::string& help, std::function<int(const LoadedConfig&)> run) {
+    CLI::App& command = *app.add_subcommand(name, help);
+    command.add_option("--config", line.sources.file, "TOML file; see quadriga.example.toml");
+    command.callback([&line, run = std::move(run)] { line.run = run; });
+    return command;
+}
+
+int run(int argc, const char* const* argv) {
+    check_command_word(argc, argv);
+    CommandLine line;
+    CLI::App app("Starts and watches one replica per device and a router in front of them.",
+                 "quadriga");
+    app.set_version_flag("--version", kVersion);
+    app.require_subcommand(1);
+
+    CLI::App& up = add_command(app, line, "up", "Start the fleet and stay", run_up);
+    up.add_option_function<std::string>(
+        "MODEL", [&line](const std::string& text) { line.sources.flags["model"] = text; },
+        "GGUF file");
+    CLI::App& check = add_command(app, line, "check-config",
+                                  "Print every effective value with its origin", run_check_config);
+    for (const Setting& setting : settings()) {
+        add_flag_of(up, line, setting);
+        add_flag_of(check, line, setting);
+    }
+
+    const Setting& folder = *find_setting("runtime_dir");
+    CLI::App& status =
+        add_command(app, line, "status", "Show the running fleet",
+                    [&line](const LoadedConfig& c) { return run_status(c, line.is_json); });
+    status.add_flag("--json", line.is_json, "Everything, as JSON");
+    CLI::App& down =
+        add_command(app, line, "down", "Stop the fleet; returns when nothing is left", run_down);
+    add_flag_of(status, line, folder);
+    add_flag_of(down, line, folder);
+
+    const auto add_replica_command = [&](const std::string& name, const std::string& help,
+                                         std::function<int(const LoadedConfig&)> todo) {
+        CLI::App& command = add_command(app, line, name, help, std::move(todo));
+        command.add_option("N", line.replica, "Number of the replica")->required();
+        add_flag_of(command, line, folder);
+    };
+    add_replica_command("why", "Why a replica is in its state, with its last lines",
+                        [&line](const LoadedConfig& c) { return run_why(c, line.replica); });
+    for (const auto& [name, help] :
+         {std::pair{"retry", "Start a quarantined replica again"},
+          std::pair{"restart", "Drain, stop and load a replica again"},
+          std::pair{"drain", "Take a replica out: finish its work, stop it"},
+          std::pair{"undrain", "Bring a drained replica back"}}) {
+        add_replica_command(name, help, [&line, word = std::string(name)](const LoadedConfig& c) {
+            return run_order(c, word, line.replica);
+        });
+    }
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : exit_code_of(FailureClass::kConfig);
+    }
+    return line.run(load_config(line.sources));
+}
+
+}  // namespace
+}  // namespace deploy
+
+int main(int argc, char** argv) {
+    try {
+        return deploy::run(argc, argv);
+    } catch (const deploy::StartError& error) {
+        std::fprintf(stderr, "quadriga: %s\n", deploy::to_text(error.failure()).c_str());
+        return deploy::exit_code_of(error.failure().kind);
+    } catch (const std::exception& error) {
+        std::fprintf(
+            stderr, "quadriga: %s\n",
+            deploy::to_text({.kind = deploy::FailureClass::kInternal, .what = error.what()})
+                .c_str());
+        return 1;
+    }
+}

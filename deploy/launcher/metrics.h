@@ -1,0 +1,26 @@
+// The launcher's own series, `quadriga_launcher_...`: one value set per scrape from the fleet's
+// state; a scrape changes nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "deploy/launcher/fleet.h"
+
+namespace deploy {
+
+class Metrics {
+public:
+    Metrics(int replica_count, const std::string& version);
+    ~Metrics();
+    /// A replica failed or was restarted: counts it under `reason`.
+    void count_restart(int replica, const std::string& reason);
+    /// Prometheus text format of `fleet` now.
+    std::string scrape(const Fleet& fleet, TimePoint now);
+
+private:
+    struct Series;
+    std::unique_ptr<Series> series_;
+};
+
+}  // namespace deploy

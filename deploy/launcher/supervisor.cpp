@@ -1,0 +1,259 @@
+// Events in, actions out: the loop of the supervisor and its simple actions. Processes are in
+// supervisor_spawn.cpp, what is shown to people in supervisor_show.cpp.
+#include "deploy/launcher/supervisor.h"
+
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+namespace deploy {
+namespace {
+
+constexpr std::string_view kVersion = "0.1.0";
+
+std::uint64_t random_seed() {
+    std::uint64_t seed = 0;
+    [[maybe_unused]] const ssize_t got = ::getrandom(&seed, sizeof seed, 0);
+    return seed;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Console& console,
+                       DeviceMonitor& monitor)
+    : context_(context),
+      plan_(std::move(plan)),
+      console_(console),
+      monitor_(monitor),
+      fleet_(make_fleet(plan_.config.replica_count, plan_.config.fleet_limits(), random_seed())),
+      metrics_(plan_.config.replica_count, std::string(kVersion)),
+      load_lock_(plan_.runtime_dir + "/load.lock"),
+      announcer_(context.get_executor()),
+      client_(context.get_executor()),
+      signals_(context, SIGTERM, SIGINT),
+      timer_(context),
+      second_(context),
+      board_timer_(context),
+      slots_(static_cast<std::size_t>(plan_.config.replica_count)) {
+    int pipe[2];
+    if (::pipe2(pipe, O_CLOEXEC) != 0) {
+        throw std::system_error(errno, std::generic_category(), "pipe");
+    }
+    death_read_ = UniqueFd(pipe[0]);
+    death_write_ = UniqueFd(pipe[1]);
+    const std::string host = plan_.config.host;
+    const bool is_v6 = host.find(':') != std::string::npos;
+    facts_.url = "http://" + (is_v6 ? "[" + host + "]" : host) + ":" +
+                 std::to_string(plan_.router_socket.port);
+    facts_.router_port = plan_.router_socket.port;
+    facts_.metrics_port = plan_.metrics_port;
+    facts_.runtime_dir = plan_.runtime_dir;
+    facts_.model_bytes = plan_.model_bytes;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        ReplicaFacts facts;
+        facts.port = plan_.replica_sockets[i].port;
+        facts.url = "http://127.0.0.1:" + std::to_string(facts.port);
+        facts.device = "CPU-" + std::to_string(i);
+        const std::vector<int>& cpus = plan_.cpus[i];
+        facts.device_note = cpus.empty() ? "all cores, shared"
+                                         : "cores " + std::to_string(cpus.front()) + "-" +
+                                               std::to_string(cpus.back());
+        facts_.replicas.push_back(std::move(facts));
+    }
+}
+
+Supervisor::~Supervisor() = default;
+
+void Supervisor::start(std::function<void(int code)> on_exit) {
+    on_exit_ = std::move(on_exit);
+    facts_.started_at = Clock::now();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        guard_port(slots_[i].guard, plan_.replica_sockets[i].fd.get());
+        announce_to_router(static_cast<int>(i));
+    }
+    wait_for_signal();
+    every_second();
+    draw_board();
+    post_event(Begin{});
+}
+
+/// Events that actions cause wait until the present plan has been carried out.
+void Supervisor::post_event(Event event) {
+    events_.push_back(std::move(event));
+    if (is_planning_) return;
+    is_planning_ = true;
+    while (!events_.empty()) {
+        const Event next = std::move(events_.front());
+        events_.pop_front();
+        for (const Action& action : plan(fleet_, next, Clock::now()))
+            carry_out(action);
+    }
+    is_planning_ = false;
+    if (fleet_.phase != FleetPhase::kDone) arm_timer();
+}
+
+void Supervisor::carry_out(const Action& action) {
+    std::visit([this](const auto& one) { do_action(one); }, action);
+}
+
+void Supervisor::arm_timer() {
+    timer_.expires_at(next_tick(fleet_, Clock::now()));
+    timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) post_event(Tick{});
+    });
+}
+
+void Supervisor::wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code error, int number) {
+        if (error) return;
+        console_.log("info", "launcher",
+                     number == SIGTERM ? "TERM received" : "interrupt received");
+        post_event(StopAsked{});
+        wait_for_signal();
+    });
+}
+
+void Supervisor::do_action(const MeasureMemory& action) {
+    const MemoryReading reading = monitor_.measure(
+        action.replica,
+        plan_.model_bytes +
+            static_cast<std::uint64_t>(plan_.config.memory_slack_mib) * 1024 * 1024);
+    post_event(MemoryMeasured{action.replica, reading.is_enough, reading.note});
+}
+
+void Supervisor::do_action(const TakeFileLock&) {
+    if (load_lock_.try_take("the launcher with pid " + std::to_string(::getpid()) + " at " +
+                            facts_.url)) {
+        post_event(FileLockTaken{});
+    } else {
+        post_event(FileLockBusy{load_lock_.holder()});
+    }
+}
+
+void Supervisor::do_action(const DropFileLock&) {
+    load_lock_.drop();
+}
+
+void Supervisor::do_action(const SignalReplica& action) {
+    if (const auto& child = slots_.at(static_cast<std::size_t>(action.replica)).child) {
+        child->signal(action.signal);
+    }
+}
+
+void Supervisor::do_action(const SignalRouter& action) {
+    if (router_) router_->signal(action.signal);
+}
+
+void Supervisor::do_action(const Say& action) {
+    console_.log(action.is_warning ? "warn" : "info", "launcher", action.text);
+}
+
+void Supervisor::do_action(const GuardRouterPort& action) {
+    if (action.is_guarded) {
+        guard_port(router_guard_, plan_.router_socket.fd.get());
+    } else {
+        router_guard_.reset();
+    }
+}
+
+void Supervisor::do_action(const Exit& action) {
+    is_board_over_ = true;
+    console_.freeze();
+    signals_.cancel();
+    timer_.cancel();
+    second_.cancel();
+    board_timer_.cancel();
+    announcer_.close();
+    for (Slot& slot : slots_)
+        slot.guard.reset();
+    router_guard_.reset();
+    load_lock_.drop();
+    notifier_.send("STOPPING=1");
+    if (on_exit_) on_exit_(action.code);
+}
+
+/// Connections to a port without a process are closed at once: nothing hangs in its backlog.
+void Supervisor::guard_port(std::unique_ptr<boost::asio::posix::stream_descriptor>& guard,
+                            int listen_fd) {
+    if (!guard) {
+        guard = std::make_unique<boost::asio::posix::stream_descriptor>(
+            context_, ::fcntl(listen_fd, F_DUPFD_CLOEXEC, 0));
+    }
+    guard->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this, &guard, listen_fd](boost::system::error_code error) {
+                          // An aborted wait may run after its guard is gone: touch nothing then.
+                          if (error || !guard) return;
+                          close_waiting(listen_fd);
+                          guard_port(guard, listen_fd);
+                      });
+}
+
+/// Timer of a second: status pages, output budgets, systemd.
+void Supervisor::every_second() {
+    second_.expires_after(std::chrono::seconds(1));
+    second_.async_wait([this](boost::system::error_code error) {
+        if (error) return;
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            Slot& slot = slots_[i];
+            if (slot.lines_dropped > 0) {
+                console_.log("warn", "launcher",
+                             "replica " + std::to_string(i) + ": " +
+                                 std::to_string(slot.lines_dropped) + " lines of output not shown");
+            }
+            slot.lines_this_second = slot.lines_dropped = 0;
+            boost::asio::co_spawn(context_,
+                                  poll_replica(static_cast<int>(i), std::chrono::seconds(2)),
+                                  boost::asio::detached);
+        }
+        notifier_.send("WATCHDOG=1");
+        every_second();
+    });
+}
+
+/// A failed poll changes nothing: silence is what counts, and the fleet measures it.
+boost::asio::awaitable<void> Supervisor::poll_replica(int replica,
+                                                      std::chrono::milliseconds timeout) {
+    Slot& slot = slots_.at(static_cast<std::size_t>(replica));
+    const ReplicaState state = fleet_.replicas.at(static_cast<std::size_t>(replica)).state;
+    if (slot.is_poll_running ||
+        (state != ReplicaState::kReady && state != ReplicaState::kDraining)) {
+        co_return;
+    }
+    slot.is_poll_running = true;
+    proto::HttpClientRequest request;
+    request.target = "/internal/status";
+    request.headers.set("authorization", "Bearer " + plan_.internal_key);
+    request.timeouts.connect = timeout;
+    request.timeouts.head = timeout;
+    request.timeouts.body_idle = timeout;
+    const std::string instance = slot.instance;
+    auto response = co_await client_.request(
+        {.host = "127.0.0.1",
+         .port = plan_.replica_sockets.at(static_cast<std::size_t>(replica)).port},
+        std::move(request));
+    if (response.has_value() && response->status == 200) {
+        constexpr std::size_t kStatusBytesMax = 64 * 1024;
+        auto body = co_await response->read_all(kStatusBytesMax);
+        if (body.has_value()) {
+            auto status = proto::parse_replica_status(*body);
+            if (status.has_value() && status->instance == instance && slot.instance == instance) {
+                const WorkReported report{.replica = replica,
+                                          .step = status->step,
+                                          .running = status->running,
+                                          .waiting = status->waiting};
+                facts_.replicas.at(static_cast<std::size_t>(replica)).status = *status;
+                post_event(report);
+            }
+        }
+    }
+    slot.is_poll_running = false;
+}
+
+}  // namespace deploy

@@ -1,0 +1,111 @@
+// What the supervisor tells others: the router, the board, the status command, systemd.
+#include <algorithm>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "deploy/launcher/supervisor.h"
+
+namespace deploy {
+namespace {
+
+constexpr std::chrono::milliseconds kBoardEvery{150};
+constexpr std::chrono::milliseconds kFreshStatus{500};
+
+bool is_settled(const Replica& replica) {
+    return replica.state == ReplicaState::kReady || replica.state == ReplicaState::kQuarantined ||
+           replica.state == ReplicaState::kAbsent || replica.state == ReplicaState::kUnkillable;
+}
+
+}  // namespace
+
+void Supervisor::do_action(const Announce& action) {
+    const Replica& replica = fleet_.replicas.at(static_cast<std::size_t>(action.replica));
+    announce_to_router(action.replica);
+    // Those behind it in the line have a new ETA.
+    for (const Replica& other : fleet_.replicas) {
+        if (other.index != action.replica) announce_to_router(other.index);
+    }
+    if (replica.state == ReplicaState::kBackoff || replica.state == ReplicaState::kQuarantined) {
+        metrics_.count_restart(action.replica,
+                               std::string(replica.last_failure.has_value()
+                                               ? deploy::name_of(replica.last_failure->kind)
+                                               : "internal"));
+    }
+    if (replica.state == ReplicaState::kAbsent || replica.state == ReplicaState::kBackoff) {
+        save_record();
+    }
+    if (!console_.has_board() || is_board_over_) {
+        console_.print(plain_row(fleet_, action.replica, Clock::now()));
+    }
+    if (replica.state == ReplicaState::kReady) {
+        if (!is_ready_said_) {
+            is_ready_said_ = true;
+            notifier_.send("READY=1");
+        }
+        const auto ready =
+            std::ranges::count(fleet_.replicas, ReplicaState::kReady, &Replica::state);
+        notifier_.send("STATUS=" + std::to_string(ready) + " of " +
+                       std::to_string(fleet_.replicas.size()) + " replicas ready");
+    }
+}
+
+/// Only what changed is said again; an ETA counts as changed when it moves by a second.
+void Supervisor::announce_to_router(int index) {
+    const Replica& replica = fleet_.replicas.at(static_cast<std::size_t>(index));
+    const auto i = static_cast<std::size_t>(index);
+    const double eta = eta_s(fleet_, index, Clock::now());
+    proto::ReplicaAnnouncement announcement;
+    announcement.index = index;
+    announcement.url = facts_.replicas[i].url;
+    announcement.instance = has_process(replica.state) ? slots_[i].instance : "";
+    announcement.state = replica.state;
+    announcement.eta_s = eta < 0 ? 0 : static_cast<double>(static_cast<long long>(eta + 0.5));
+    const std::string text = proto::to_json_line(announcement);
+    if (text == slots_[i].announced) return;
+    slots_[i].announced = text;
+    announcer_.announce(announcement);
+}
+
+void Supervisor::draw_board() {
+    if (!console_.has_board() || is_board_over_) return;
+    console_.draw(board_rows(fleet_, Clock::now(), console_.is_coloured()));
+    if (fleet_.phase == FleetPhase::kRunning && std::ranges::all_of(fleet_.replicas, is_settled)) {
+        is_board_over_ = true;
+        console_.freeze();
+        return;
+    }
+    board_timer_.expires_after(kBoardEvery);
+    board_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) draw_board();
+    });
+}
+
+nlohmann::json Supervisor::status_now() const {
+    return status_json(fleet_, facts_, plan_.config, Clock::now());
+}
+
+boost::asio::awaitable<nlohmann::json> Supervisor::fresh_status() {
+    for (const Replica& replica : fleet_.replicas) {
+        boost::asio::co_spawn(context_, poll_replica(replica.index, kFreshStatus),
+                              boost::asio::detached);
+    }
+    // All polls run at once; whoever answers within the limit is fresh, the rest is a second old.
+    boost::asio::steady_timer timer(context_);
+    constexpr std::chrono::milliseconds kLook{5};
+    const TimePoint limit = Clock::now() + kFreshStatus;
+    while (Clock::now() < limit &&
+           std::ranges::any_of(slots_, [](const Slot& slot) { return slot.is_poll_running; })) {
+        timer.expires_after(kLook);
+        co_await timer.async_wait(boost::asio::use_awaitable);
+    }
+    refresh_facts();
+    co_return status_now();
+}
+
+std::string Supervisor::scrape() {
+    return metrics_.scrape(fleet_, Clock::now());
+}
+
+}  // namespace deploy

@@ -1,0 +1,229 @@
+// The supervisor's children: what they are given, and what their ends mean.
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "deploy/launcher/supervisor.h"
+
+namespace deploy {
+namespace {
+
+constexpr std::size_t kLastLines = 20;
+constexpr std::size_t kEvidenceBytesMax = 300;
+
+struct Pipe {
+    UniqueFd read;
+    UniqueFd write;
+};
+
+Pipe make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+        throw std::system_error(errno, std::generic_category(), "pipe");
+    }
+    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string seconds_text(double seconds) {
+    return std::to_string(seconds);
+}
+
+}  // namespace
+
+/// Descriptors: 3 the listening socket, 4 the ready pipe, 5 the death pipe, 6 the internal key.
+SpawnRequest Supervisor::replica_request(int replica) const {
+    const Config& config = plan_.config;
+    const auto i = static_cast<std::size_t>(replica);
+    SpawnRequest request;
+    request.program = plan_.replica_program;
+    request.has_listen_socket = true;
+    request.death_signal = SIGKILL;
+    request.cpus = plan_.cpus[i];
+    // A replica's own deadline lies before our KILL, so that streams end with an error event.
+    const int drain_s = static_cast<int>(std::max(0.0, config.term_to_kill_s - 2));
+    request.argv = {"--model",
+                    config.model,
+                    "--served-name",
+                    config.served_name,
+                    "--device",
+                    "cpu",
+                    "--replica-index",
+                    std::to_string(replica),
+                    "--instance",
+                    slots_[i].instance,
+                    "--threads",
+                    std::to_string(plan_.threads[i]),
+                    "--drain-deadline-s",
+                    std::to_string(drain_s),
+                    "--ready-fd",
+                    "4",
+                    "--death-fd",
+                    "5",
+                    "--internal-key-fd",
+                    "6"};
+    const auto add = [&request](std::string flag, std::string value) {
+        request.argv.push_back(std::move(flag));
+        request.argv.push_back(std::move(value));
+    };
+    if (config.context > 0) add("--context", std::to_string(config.context));
+    if (config.sequences > 0) add("--sequences", std::to_string(config.sequences));
+    for (const std::string& kernel : config.require_kernels)
+        add("--require-kernels", kernel);
+    request.argv.insert(request.argv.end(), config.replica_args.begin(), config.replica_args.end());
+    return request;
+}
+
+void Supervisor::do_action(const SpawnReplica& action) {
+    const int replica = action.replica;
+    const auto i = static_cast<std::size_t>(replica);
+    Slot& slot = slots_.at(i);
+    try {
+        slot.instance = proto::make_instance_id();
+        SpawnRequest request = replica_request(replica);
+        Pipe ready = make_pipe();
+        Pipe output = make_pipe();
+        const UniqueFd key = memfd_with(plan_.internal_key);
+        request.fds = {plan_.replica_sockets[i].fd.get(), ready.write.get(), death_read_.get(),
+                       key.get()};
+        request.output_fd = output.write.get();
+        slot.guard.reset();  // the socket is the child's now
+        slot.oom_kills_at_spawn = monitor_.oom_kills();
+        const std::string process = "replica-" + std::to_string(replica);
+        ChildEvents events;
+        events.on_event = [this, replica](const proto::PipeEvent& line) {
+            post_event(ReplicaSaid{replica, line});
+        };
+        events.on_garbled = [this, replica](const std::string& why) {
+            post_event(ReplicaGarbled{replica, why});
+        };
+        events.on_output = [this, i, process](const std::string& line) {
+            relay_output(&slots_[i], process, line);
+        };
+        events.on_exit = [this, replica, i](int wait_status) {
+            Slot& ended = slots_[i];
+            ExitEvidence evidence = evidence_of(*ended.child, wait_status);
+            evidence.is_host_memory = monitor_.oom_kills() > ended.oom_kills_at_spawn;
+            ended.last_child = std::exchange(ended.child, nullptr);
+            client_.forget({.host = "127.0.0.1", .port = plan_.replica_sockets[i].port});
+            guard_port(ended.guard, plan_.replica_sockets[i].fd.get());
+            post_event(ReplicaDied{replica, evidence});
+        };
+        slot.child =
+            std::make_shared<Child>(context_.get_executor(), spawn(request), std::move(output.read),
+                                    std::move(ready.read), std::move(events));
+        slot.last_child.reset();
+        facts_.replicas[i].status.reset();
+        post_event(ReplicaSpawned{replica, slot.child->pid(), slot.instance});
+        slot.child->start();
+        save_record();
+    } catch (const std::system_error& error) {
+        slot.child.reset();
+        guard_port(slot.guard, plan_.replica_sockets[i].fd.get());
+        post_event(SpawnFailed{replica,
+                               {.kind = FailureClass::kInternal,
+                                .what = "its process could not be started",
+                                .why = error.what(),
+                                .fix = "check " + plan_.replica_program}});
+    }
+}
+
+/// Descriptors: 3 the listening socket, 4 announcements, 5 the death pipe, 6 the internal key.
+void Supervisor::do_action(const SpawnRouter&) {
+    const Config& config = plan_.config;
+    try {
+        SpawnRequest request;
+        request.program = plan_.router_program;
+        request.has_listen_socket = true;
+        request.death_signal = SIGTERM;
+        request.argv = {"--announce-fd",      "4",
+                        "--death-fd",         "5",
+                        "--internal-key-fd",  "6",
+                        "--drain-grace-s",    seconds_text(config.drain_grace_s),
+                        "--drain-deadline-s", seconds_text(config.drain_deadline_s)};
+        request.argv.insert(request.argv.end(), config.router_args.begin(),
+                            config.router_args.end());
+        Pipe output = make_pipe();
+        const UniqueFd key = memfd_with(plan_.internal_key);
+        const UniqueFd announcements = announcer_.open();
+        request.fds = {plan_.router_socket.fd.get(), announcements.get(), death_read_.get(),
+                       key.get()};
+        request.output_fd = output.write.get();
+        ChildEvents events;
+        events.on_output = [this](const std::string& line) {
+            relay_output(nullptr, "router", line);
+        };
+        events.on_exit = [this](int wait_status) {
+            const ExitEvidence evidence = evidence_of(*router_, wait_status);
+            router_.reset();
+            announcer_.close();
+            post_event(RouterDied{evidence});
+        };
+        router_ = std::make_shared<Child>(context_.get_executor(), spawn(request),
+                                          std::move(output.read), UniqueFd(), std::move(events));
+        post_event(RouterSpawned{router_->pid()});
+        router_->start();
+        save_record();
+    } catch (const std::system_error& error) {
+        router_.reset();
+        ExitEvidence evidence;
+        evidence.wait_status = W_EXITCODE(1, 0);
+        evidence.last_line = error.what();
+        post_event(RouterDied{evidence});
+    }
+}
+
+ExitEvidence Supervisor::evidence_of(const Child& child, int wait_status) const {
+    ExitEvidence evidence{.wait_status = wait_status};
+    const std::vector<std::string> lines = child.last_lines(1);
+    if (!lines.empty()) evidence.last_line = lines.front().substr(0, kEvidenceBytesMax);
+    return evidence;
+}
+
+/// Children's lines go to our stderr with their name before them, within a budget per second.
+void Supervisor::relay_output(Slot* slot, const std::string& process, const std::string& line) {
+    constexpr int kLinesPerSecondMax = 200;
+    if (slot != nullptr && ++slot->lines_this_second > kLinesPerSecondMax) {
+        ++slot->lines_dropped;
+        return;
+    }
+    console_.log_child(process, line);
+}
+
+/// Pid and start time of every process, so that the next launcher can clean up after a kill -9.
+void Supervisor::save_record() {
+    FleetRecord record;
+    record.launcher = {
+        .name = "launcher", .pid = ::getpid(), .start_ticks = start_ticks_of(::getpid())};
+    record.url = facts_.url;
+    if (router_) {
+        record.children.push_back(
+            {.name = "router", .pid = router_->pid(), .start_ticks = router_->start_ticks()});
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (const auto& child = slots_[i].child) {
+            record.children.push_back({.name = "replica " + std::to_string(i),
+                                       .pid = child->pid(),
+                                       .start_ticks = child->start_ticks()});
+        }
+    }
+    if (!write_record(plan_.runtime_dir, record)) {
+        console_.log("warn", "launcher", "cannot write state.json in " + plan_.runtime_dir);
+    }
+}
+
+/// Copies what the views need of the children's output.
+void Supervisor::refresh_facts() {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const std::shared_ptr<Child>& child =
+            slots_[i].child ? slots_[i].child : slots_[i].last_child;
+        facts_.replicas[i].last_lines =
+            child ? child->last_lines(kLastLines) : std::vector<std::string>{};
+    }
+}
+
+}  // namespace deploy

@@ -1,0 +1,220 @@
+// `quadriga up`: everything that can fail is tried before the first process starts, in this order:
+// backend, model, programs, runtime folder, leftovers, sockets.
+#include <csignal>
+#include <filesystem>
+
+#include <boost/asio/io_context.hpp>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "deploy/launcher/commands.h"
+#include "deploy/launcher/control.h"
+#include "deploy/launcher/port_holder.h"
+#include "deploy/launcher/spawn.h"
+#include "deploy/launcher/supervisor.h"
+#include "proto/http_server.h"
+#include "proto/route_table.h"
+
+namespace deploy {
+namespace {
+
+void check_backend(const Config& config) {
+    if (config.backend == "cuda") {
+        throw StartError({.kind = FailureClass::kDriver,
+                          .what = "the CUDA backend is not available",
+                          .why = "this build has no CUDA backend",
+                          .fix = "use --backend cpu, or auto"});
+    }
+}
+
+void check_model(const Config& config) {
+    if (!config.model.empty()) return;
+    throw StartError(
+        {.kind = FailureClass::kConfig,
+         .what = "no model is given",
+         .why = "neither an argument, nor QUADRIGA_MODEL, nor the configuration has one",
+         .fix = "quadriga up MODEL.gguf"});
+}
+
+/// `configured`, else `name` beside this executable.
+std::string find_program(const std::string& configured, const std::string& name) {
+    std::string path = configured;
+    if (path.empty()) {
+        std::error_code error;
+        const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+        path = (self.parent_path() / name).string();
+    }
+    if (::access(path.c_str(), X_OK) != 0) {
+        throw StartError({.kind = FailureClass::kInternal,
+                          .what = "the program " + path + " cannot be run",
+                          .why = "it is not there, or not executable",
+                          .fix = "build it, or name another with --" +
+                                 name.substr(std::string("quadriga-").size()) + "-program"});
+    }
+    return path;
+}
+
+[[noreturn]] void refuse_second(const std::string& runtime_dir, const std::string& holder) {
+    std::string running = holder;
+    if (const auto record = read_record(runtime_dir); record.has_value()) {
+        const auto process = describe_process(record->launcher.pid);
+        running = process.has_value() ? to_text(*process) : holder;
+        running += ", serving " + record->url;
+    }
+    throw StartError({.kind = FailureClass::kBusy,
+                      .what = "a launcher is already running in " + runtime_dir,
+                      .why = running,
+                      .fix = "stop it with 'quadriga down --runtime-dir " + runtime_dir +
+                             "', or use another --runtime-dir and other ports"});
+}
+
+std::string set_text(const std::vector<int>& cpus) {
+    if (cpus.empty()) return "shared";
+    if (cpus.size() == 1) return std::to_string(cpus.front());
+    return std::to_string(cpus.front()) + "-" + std::to_string(cpus.back());
+}
+
+/// Cores and threads: disjoint sets, unless more threads are asked for than a share has.
+void plan_cpus(LaunchPlan& plan) {
+    plan.cpus = core_sets(usable_cpus(), plan.config.replica_count);
+    for (std::vector<int>& cpus : plan.cpus) {
+        const int share = std::max(1, static_cast<int>(cpus.size()));
+        const int asked = plan.config.threads_per_replica;
+        if (asked > share) cpus.clear();
+        plan.threads.push_back(asked > 0 ? asked : share);
+    }
+}
+
+void print_plan(Console& console, const LaunchPlan& plan, const std::string& url,
+                DeviceMonitor& monitor) {
+    const Config& config = plan.config;
+    const std::uint64_t need =
+        plan.model_bytes + static_cast<std::uint64_t>(config.memory_slack_mib) * 1024 * 1024;
+    std::string cores;
+    for (const auto& cpus : plan.cpus)
+        cores += (cores.empty() ? "" : ", ") + set_text(cpus);
+    if (plan.cpus.front().empty()) cores = "all, shared";
+    console.print("plan     " + std::to_string(config.replica_count) +
+                  (config.replica_count == 1 ? " replica" : " replicas, loaded one at a time") +
+                  "; backend cpu, " + std::to_string(plan.threads.front()) +
+                  (plan.threads.front() == 1 ? " thread" : " threads") + " each, cores " + cores);
+    console.print("model    " + config.served_name + " (" + config.model + ", " +
+                  bytes_text(plan.model_bytes) + ")");
+    console.print("fit      " + monitor.measure(0, need).note + ", before each load");
+    const bool is_loopback = config.host.starts_with("127.") || config.host == "::1";
+    console.print("url      " + url + "/v1 (" +
+                  (is_loopback ? "loopback, no key" : "open to the network, no key") + ")");
+    console.print("try      curl -s " + url + "/v1/models");
+    console.print("         quadriga status --runtime-dir " + plan.runtime_dir +
+                  "; metrics on http://127.0.0.1:" + std::to_string(plan.metrics_port) +
+                  "/metrics");
+}
+
+/// GET /metrics on the launcher's own port, served by the launcher's thread.
+std::unique_ptr<proto::HttpServer> serve_metrics(boost::asio::io_context& context,
+                                                 UniqueFd listen_fd, proto::RouteTable& routes,
+                                                 Supervisor& supervisor) {
+    routes.add(
+        "GET", "/metrics",
+        [&supervisor](proto::HttpExchange& exchange, std::string) -> boost::asio::awaitable<void> {
+            co_await exchange.send(proto::text_response(
+                supervisor.scrape(), 200, "text/plain; version=0.0.4; charset=utf-8"));
+        });
+    proto::HttpServerOptions options;
+    options.listen_fd = listen_fd.release();
+    options.connections_max = 64;
+    options.admit = [&routes](proto::HttpRequestHead& head) {
+        return routes.refuse(head.method, head.path);
+    };
+    auto server = std::make_unique<proto::HttpServer>(
+        context.get_executor(), std::move(options),
+        [&routes](proto::HttpExchange& exchange) -> boost::asio::awaitable<void> {
+            co_await routes.serve(exchange);
+        });
+    server->start();
+    return server;
+}
+
+/// Removes what this launcher made in its folder, whatever way it ends.
+struct RuntimeFiles {
+    std::string folder;
+    ~RuntimeFiles() {
+        remove_record(folder);
+        ::unlink((folder + "/control.sock").c_str());
+        ::unlink((folder + "/internal.key").c_str());
+    }
+};
+
+}  // namespace
+
+int run_up(const LoadedConfig& loaded) {
+    LaunchPlan plan;
+    plan.config = loaded.config;
+    const Config& config = plan.config;
+    check_backend(config);
+    check_model(config);
+    plan.model_bytes = model_bytes(config.model);
+    plan.config.model = std::filesystem::absolute(config.model).string();
+    plan.replica_program = find_program(config.replica_program, "quadriga-replica");
+    plan.router_program = find_program(config.router_program, "quadriga-router");
+    plan.runtime_dir = choose_runtime_dir(config.runtime_dir);
+    make_runtime_dir(plan.runtime_dir);
+    plan_cpus(plan);
+
+    Console console;
+    FileLock alone(plan.runtime_dir + "/launcher.lock");
+    if (!alone.try_take("pid " + std::to_string(::getpid()))) {
+        refuse_second(plan.runtime_dir, alone.holder());
+    }
+    if (const auto record = read_record(plan.runtime_dir); record.has_value()) {
+        for (const std::string& name : kill_leftovers(*record)) {
+            console.log("warn", "launcher", "ended a leftover of an earlier launcher: " + name);
+        }
+    }
+    const RuntimeFiles files{plan.runtime_dir};
+
+    plan.router_socket = listen_tcp(config.host, static_cast<std::uint16_t>(config.port), "router");
+    for (int i = 0; i < config.replica_count; ++i) {
+        const int port = config.replica_port_base == 0 ? 0 : config.replica_port_base + i;
+        plan.replica_sockets.push_back(listen_tcp("127.0.0.1", static_cast<std::uint16_t>(port),
+                                                  "replica " + std::to_string(i)));
+    }
+    ListenSocket metrics_socket =
+        listen_tcp("127.0.0.1", static_cast<std::uint16_t>(config.metrics_port), "metrics");
+    plan.metrics_port = metrics_socket.port;
+    UniqueFd control_socket = listen_unix(plan.runtime_dir + "/control.sock");
+    plan.internal_key = make_internal_key();
+    write_key_file(plan.runtime_dir, plan.internal_key);
+
+    ::signal(SIGPIPE, SIG_IGN);
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+
+    const std::unique_ptr<DeviceMonitor> monitor = make_cpu_monitor();
+    const bool is_v6 = config.host.find(':') != std::string::npos;
+    const std::string url = "http://" + (is_v6 ? "[" + config.host + "]" : config.host) + ":" +
+                            std::to_string(plan.router_socket.port);
+    print_plan(console, plan, url, *monitor);
+
+    boost::asio::io_context context(1);
+    Supervisor supervisor(context, std::move(plan), console, *monitor);
+    ControlServer control(context, std::move(control_socket), supervisor);
+    proto::RouteTable routes;
+    const auto metrics_server =
+        serve_metrics(context, std::move(metrics_socket.fd), routes, supervisor);
+    control.start();
+    int exit_code = 0;
+    supervisor.start([&](int code) {
+        exit_code = code;
+        control.finish(code);
+        context.stop();
+    });
+    context.run();
+    if (supervisor.ending().has_value()) throw StartError(*supervisor.ending());
+    console.print(exit_code == 0 ? "stopped, nothing is left running"
+                                 : "stopped, but a process could not be ended");
+    return exit_code;
+}
+
+}  // namespace deploy

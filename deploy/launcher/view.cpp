@@ -1,0 +1,269 @@
+#include "deploy/launcher/view.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include <unistd.h>
+
+#include "deploy/launcher/device_monitor.h"
+#include "deploy/launcher/planner.h"
+
+namespace deploy {
+namespace {
+
+using nlohmann::json;
+
+double seconds_between(TimePoint from, TimePoint to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+std::string_view name_of(RouterState state) {
+    switch (state) {
+        case RouterState::kAbsent:
+            return "ABSENT";
+        case RouterState::kRunning:
+            return "RUNNING";
+        case RouterState::kDraining:
+            return "DRAINING";
+        case RouterState::kBackoff:
+            return "BACKOFF";
+    }
+    return "?";
+}
+
+json failure_json(const Failure& failure) {
+    return {{"id", id_of(failure.kind)},
+            {"class", name_of(failure.kind)},
+            {"exit_code", exit_code_of(failure.kind)},
+            {"what", failure.what},
+            {"why", failure.why},
+            {"fix", failure.fix}};
+}
+
+json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts& facts,
+                  TimePoint now) {
+    json out{{"index", replica.index},
+             {"device", facts.device},
+             {"device_note", facts.device_note},
+             {"state", deploy::name_of(replica.state)},
+             {"since_s", seconds_between(replica.since, now)},
+             {"url", facts.url},
+             {"port", facts.port},
+             {"pid", replica.pid},
+             {"instance", has_process(replica.state) ? replica.instance : ""},
+             {"restarts", replica.restarts},
+             {"degraded", replica.degraded},
+             {"eta_s", eta_s(fleet, replica.index, now)},
+             {"holds_load_lock", fleet.lock.holder == replica.index && fleet.lock.is_file_locked},
+             {"load_s", std::chrono::duration<double>(replica.load_time).count()},
+             {"note", note_of(fleet, replica.index, now)},
+             {"last_lines", facts.last_lines}};
+    if (is_loading(replica.state)) {
+        out["progress"] = {{"done", replica.done}, {"total", replica.total}};
+    }
+    if (replica.last_failure.has_value()) {
+        out["last_failure"] = failure_json(*replica.last_failure);
+    }
+    if (facts.status.has_value() &&
+        (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kDraining)) {
+        const proto::ReplicaStatus& status = *facts.status;
+        const std::int64_t used = status.kv_blocks_total - status.kv_blocks_free;
+        out["work"] = {{"running", status.running},
+                       {"waiting", status.waiting},
+                       {"sequences_max", status.sequences_max},
+                       {"step", status.step},
+                       {"step_age_ms", status.step_age_ms},
+                       {"queued_tokens", status.queued_tokens},
+                       {"kv_blocks_used", used},
+                       {"kv_blocks_total", status.kv_blocks_total},
+                       {"prefill_tokens_per_s", status.prefill_tokens_per_s},
+                       {"decode_tokens_per_s", status.decode_tokens_per_s}};
+    }
+    return out;
+}
+
+std::string percent_text(std::int64_t part, std::int64_t whole) {
+    return whole <= 0 ? "-" : std::to_string((100 * part + whole / 2) / whole) + "%";
+}
+
+/// Columns as wide as their widest cell, two blanks between.
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows) {
+        widths.resize(std::max(widths.size(), row.size()));
+        for (std::size_t i = 0; i < row.size(); ++i)
+            widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const auto& row : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+std::string ago_text(double seconds) {
+    return seconds < 1 ? "now" : clock_text(seconds);
+}
+
+}  // namespace
+
+std::string clock_text(double seconds) {
+    const auto whole = static_cast<long long>(std::max(0.0, seconds));
+    std::array<char, 32> text{};
+    if (whole < 3600) {
+        std::snprintf(text.data(), text.size(), "%02lld:%02lld", whole / 60, whole % 60);
+    } else {
+        std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                      whole % 60);
+    }
+    return text.data();
+}
+
+std::string note_of(const Fleet& fleet, int index, TimePoint now) {
+    const Replica& replica = fleet.replicas.at(static_cast<std::size_t>(index));
+    const std::string failed =
+        replica.last_failure.has_value()
+            ? std::string(id_of(replica.last_failure->kind)) + " " + replica.last_failure->what
+            : "";
+    const auto in_seconds = [](double s) {
+        return std::to_string(static_cast<long long>(std::ceil(std::max(0.0, s)))) + " s";
+    };
+    switch (replica.state) {
+        case ReplicaState::kWaitVram:
+            return replica.memory_note;
+        case ReplicaState::kWaitLock:
+            if (fleet.lock.holder == index) {
+                return fleet.lock.waits_for.empty()
+                           ? "gets the load lock"
+                           : "the load lock is held by " + fleet.lock.waits_for;
+            }
+            return fleet.lock.holder.has_value()
+                       ? "replica " + std::to_string(*fleet.lock.holder) + " holds the load lock"
+                       : "";
+        case ReplicaState::kLoading:
+            if (replica.total == 0) return "holds the load lock";
+            return bytes_text(replica.done) + " of " + bytes_text(replica.total) +
+                   ", holds the load lock";
+        case ReplicaState::kWarming:
+        case ReplicaState::kSelftest:
+            return "step " + std::to_string(replica.done) + " of " + std::to_string(replica.total) +
+                   ", holds the load lock";
+        case ReplicaState::kReady:
+            return replica.degraded.empty() ? "" : "DEGRADED: " + replica.degraded;
+        case ReplicaState::kDraining:
+            return "no new requests, running ones finish";
+        case ReplicaState::kStopping:
+            return replica.condemned.has_value() ? "killed: " + replica.condemned->what : "";
+        case ReplicaState::kBackoff:
+            return "again in " + in_seconds(seconds_between(now, replica.retry_at)) + "; " + failed;
+        case ReplicaState::kQuarantined:
+            return failed + ": 'quadriga why " + std::to_string(index) + "'";
+        case ReplicaState::kUnkillable:
+            return "pid " + std::to_string(replica.pid) + " survives KILL; reboot the machine";
+        case ReplicaState::kAbsent:
+            return replica.goal == Goal::kHold ? "drained" : "";
+    }
+    return "";
+}
+
+json status_json(const Fleet& fleet, const FleetFacts& facts, const Config& config, TimePoint now) {
+    json out;
+    out["launcher"] = {
+        {"pid", ::getpid()},
+        {"up_s", seconds_between(facts.started_at, now)},
+        {"runtime_dir", facts.runtime_dir},
+        {"metrics_url", "http://127.0.0.1:" + std::to_string(facts.metrics_port) + "/metrics"}};
+    out["url"] = facts.url + "/v1";
+    out["model"] = config.served_name;
+    out["model_file"] = config.model;
+    out["layout"] = config.layout;
+    out["is_stopping"] = fleet.phase >= FleetPhase::kDraining;
+    out["router"] = {{"state", name_of(fleet.router.state)},
+                     {"pid", fleet.router.pid},
+                     {"port", facts.router_port},
+                     {"since_s", seconds_between(fleet.router.since, now)},
+                     {"restarts", fleet.router.restarts}};
+    out["replicas"] = json::array();
+    int running = 0;
+    int waiting = 0;
+    for (const Replica& replica : fleet.replicas) {
+        out["replicas"].push_back(replica_json(
+            fleet, replica, facts.replicas.at(static_cast<std::size_t>(replica.index)), now));
+        running += replica.running;
+        waiting += replica.waiting;
+    }
+    out["running"] = running;
+    out["waiting"] = waiting;
+    return out;
+}
+
+std::string status_table(const json& status) {
+    const json& router = status.at("router");
+    std::string text =
+        "router " + std::to_string(router.at("port").get<int>()) + " " +
+        (router.at("state") == "RUNNING" ? "up" : router.at("state").get<std::string>()) + " " +
+        clock_text(router.at("since_s").get<double>()) + "   layout " +
+        status.at("layout").get<std::string>() + "   model " +
+        status.at("model").get<std::string>() + "   running " +
+        std::to_string(status.at("running").get<int>()) + "   waiting " +
+        std::to_string(status.at("waiting").get<int>()) +
+        (status.at("is_stopping").get<bool>() ? "   STOPPING" : "") + "\n";
+    std::vector<std::vector<std::string>> rows{
+        {"REPLICA", "DEVICE", "STATE", "SINCE", "RUN/SLOTS", "KV", "STEP AGE", "NOTE"}};
+    for (const json& replica : status.at("replicas")) {
+        std::vector<std::string> row{std::to_string(replica.at("index").get<int>()),
+                                     replica.at("device").get<std::string>(),
+                                     replica.at("state").get<std::string>(),
+                                     clock_text(replica.at("since_s").get<double>())};
+        if (const auto work = replica.find("work"); work != replica.end()) {
+            row.push_back(std::to_string(work->at("running").get<int>()) + "/" +
+                          std::to_string(work->at("sequences_max").get<int>()));
+            row.push_back(percent_text(work->at("kv_blocks_used").get<std::int64_t>(),
+                                       work->at("kv_blocks_total").get<std::int64_t>()));
+            row.push_back(std::to_string(work->at("step_age_ms").get<std::int64_t>()) + " ms");
+        } else {
+            row.insert(row.end(), {"-", "-", "-"});
+        }
+        row.push_back(replica.at("note").get<std::string>());
+        rows.push_back(std::move(row));
+    }
+    return text + table_text(rows);
+}
+
+std::string why_text(const json& replica) {
+    const std::string number = std::to_string(replica.at("index").get<int>());
+    std::string text = "Replica " + number + " is " + replica.at("state").get<std::string>() +
+                       " since " + ago_text(replica.at("since_s").get<double>());
+    const std::string note = replica.at("note").get<std::string>();
+    text += (note.empty() ? "" : ": " + note) + "\n";
+    if (const auto failure = replica.find("last_failure"); failure != replica.end()) {
+        text += "last failure\n";
+        text += "  what  " + failure->at("id").get<std::string>() + " exit " +
+                std::to_string(failure->at("exit_code").get<int>()) + ", " +
+                failure->at("class").get<std::string>() + ": " +
+                failure->at("what").get<std::string>() + "\n";
+        text += "  why   " + failure->at("why").get<std::string>() + "\n";
+        text += "  fix   " + failure->at("fix").get<std::string>() + "\n";
+        if (replica.at("state") == "QUARANTINED") {
+            text += "        then run: quadriga retry " + number + "\n";
+        }
+    } else {
+        text += "It has not failed since the launcher started.\n";
+    }
+    const json& lines = replica.at("last_lines");
+    if (!lines.empty()) {
+        text += "last lines of its output\n";
+        for (const json& line : lines)
+            text += "  | " + line.get<std::string>() + "\n";
+    }
+    return text;
+}
+
+}  // namespace deploy
