@@ -37,9 +37,11 @@ HWY_INLINE float sum_of(VF v) {
     return hn::GetLane(hn::SumOfLanes(DF(), v));
 }
 
-/// e^x with NaN kept: Highway's Exp turns NaN into 0, and a lost NaN is a wrong answer unnoticed.
+/// e^x for x up to 88, and e^88 above, where Highway's Exp returns anything. A NaN is kept (Exp
+/// makes it 0): a lost NaN is a wrong answer unnoticed.
 HWY_INLINE VF exp_of(VF x) {
-    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(DF(), x));
+    const VF bounded = hn::Min(x, hn::Set(DF(), 88.0F));
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(DF(), bounded));
 }
 
 HWY_INLINE VF sigmoid_of(VF x) {
