@@ -2,8 +2,6 @@
 // error norms. Nothing here uses the kernels under test.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +10,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -71,7 +71,8 @@ inline TensorView vector_of(const std::vector<float>& values) {
     return view;
 }
 
-/// Output rows between guard zones: NaN where the operation must write, a pattern where it must not.
+/// Output rows between guard zones: NaN where the operation must write, a pattern where it must
+/// not.
 class GuardedRows {
 public:
     GuardedRows(std::int64_t rows, std::int64_t columns)

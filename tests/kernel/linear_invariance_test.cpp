@@ -1,8 +1,8 @@
 // A row of a linear has the same bits whatever shares its step, however many threads work, and
 // whatever its neighbours hold: NaN in one row must not reach another.
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cpu/simd_kernels.h"
 #include "tests/kernel/kernel_support.h"

@@ -4,11 +4,11 @@
 // measures: the norm of the error against the norm of the result, and the worst error against
 // sum |w x|, which stays meaningful for a single output. Quantised activations must show *some*
 // error: none would mean that something was compared with itself.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/quant/decode.h"
@@ -84,8 +84,7 @@ void check_shape(DType dtype, const LinearShape& shape, CpuAccumulator accumulat
     const MatrixSource source{"w", dtype, blocks.data(), shape.n, shape.k};
     ASSERT_FALSE(backend->pack({&source, 1}, w).has_value());
     ASSERT_FALSE(
-        backend
-            ->prepare(limits_of({.rows = shape.m, .inputs_max = static_cast<int>(shape.k)}))
+        backend->prepare(limits_of({.rows = shape.m, .inputs_max = static_cast<int>(shape.k)}))
             .has_value());
     GuardedRows y(shape.m, shape.n);
     const Step step = Step::of_rows(shape.m);

@@ -10,10 +10,10 @@
 namespace kernels::test {
 
 /// Types of weights a linear operation must read.
-inline constexpr DType kWeightTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
-    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
-    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
+inline constexpr DType kWeightTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ8_0,
+                                         DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,
+                                         DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,
+                                         DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
 
 inline bool is_float_type(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
@@ -25,8 +25,8 @@ struct LinearShape {
     int m;
 };
 
-/// Rows of a step: every remainder of a column block of 1..8, one more than two blocks of 16 and 32,
-/// one more than the 64 columns of a pass.
+/// Rows of a step: every remainder of a column block of 1..8, one more than two blocks of 16 and
+/// 32, one more than the 64 columns of a pass.
 inline constexpr int kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 65};
 
 /// Outputs around the tile of 16.
