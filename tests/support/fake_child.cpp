@@ -201,10 +201,11 @@ private:
             const auto rest =
                 std::chrono::duration_cast<Milliseconds>(until - Clock::now()).count();
             if (time_ms >= 0 && rest <= 0) return 0;
-            std::vector<pollfd> fds{{.fd = std::stoi(flags_["--death-fd"]), .events = POLLIN},
-                                    {.fd = signal_fd_, .events = POLLIN},
-                                    {.fd = is_router_ ? -1 : kListenFd, .events = POLLIN},
-                                    {.fd = announce_fd(), .events = POLLIN}};
+            std::vector<pollfd> fds{
+                {.fd = std::stoi(flags_["--death-fd"]), .events = POLLIN, .revents = 0},
+                {.fd = signal_fd_, .events = POLLIN, .revents = 0},
+                {.fd = is_router_ ? -1 : kListenFd, .events = POLLIN, .revents = 0},
+                {.fd = announce_fd(), .events = POLLIN, .revents = 0}};
             if (::poll(fds.data(), fds.size(), time_ms < 0 ? -1 : static_cast<int>(rest)) <= 0) {
                 continue;
             }
