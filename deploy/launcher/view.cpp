@@ -108,8 +108,8 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows) {
     return text;
 }
 
-std::string ago_text(double seconds) {
-    return seconds < 1 ? "now" : clock_text(seconds);
+std::string span_text(double seconds) {
+    return seconds < 1 ? "a moment" : clock_text(seconds);
 }
 
 }  // namespace
@@ -240,7 +240,7 @@ std::string status_table(const json& status) {
 std::string why_text(const json& replica) {
     const std::string number = std::to_string(replica.at("index").get<int>());
     std::string text = "Replica " + number + " is " + replica.at("state").get<std::string>() +
-                       " since " + ago_text(replica.at("since_s").get<double>());
+                       " for " + span_text(replica.at("since_s").get<double>());
     const std::string note = replica.at("note").get<std::string>();
     text += (note.empty() ? "" : ": " + note) + "\n";
     if (const auto failure = replica.find("last_failure"); failure != replica.end()) {
