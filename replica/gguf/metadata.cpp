@@ -31,7 +31,8 @@ std::optional<T> convert(const GgufNumber& number) {
                 if constexpr (std::is_same_v<V, double>) {
                     constexpr auto kLargest =
                         static_cast<double>(std::numeric_limits<float>::max());
-                    if (!(std::fabs(value) > kLargest)) return static_cast<float>(value);
+                    if (!std::isfinite(value) || std::fabs(value) <= kLargest)
+                        return static_cast<float>(value);
                 }
             } else if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool>) {
                 if (std::in_range<T>(value)) return static_cast<T>(value);
