@@ -70,6 +70,8 @@ struct ParserOptions {
     bool calls_enabled = true;
     /// False under tool_choice required and named: the constraint begins after the close tag.
     bool calls_in_reasoning = true;
+    /// Whether template or vocabulary know think tags; without them START is CONTENT.
+    bool think_tags = true;
     std::function<std::string()> make_id = random_tool_call_id;
 };
 
@@ -90,7 +92,7 @@ public:
     /// Releases what is held. Called once; feed must not follow.
     std::vector<OutputDelta> finish(FinishKind kind);
 
-    /// Whether what comes next is still reasoning (START counts when nothing was decided yet).
+    /// Whether the reasoning has begun and not ended yet.
     bool in_reasoning() const;
     int tool_call_count() const;
     /// How often malformed output became text, by kind; for output_parse_fallback_total{kind}.
