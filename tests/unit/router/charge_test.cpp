@@ -1,0 +1,143 @@
+// Accounts: every charge and permit comes back exactly once, whatever the order and whoever died.
+#include "router/charge.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace router {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::shared_ptr<Account> account() {
+    return std::make_shared<Account>("9f2c41d07ab35e18");
+}
+
+TEST(ChargeTest, CountsFromSelectionAndGivesBackOnDestruction) {
+    const auto replica = account();
+    {
+        const Charge charge(replica, {.prefill_tokens = 100, .output_tokens = 20});
+        const Permit permit(replica, 2);
+        EXPECT_EQ(replica->unseen_tokens(), 100);
+        EXPECT_EQ(replica->prefill_tokens(), 100);
+        EXPECT_EQ(replica->output_tokens(), 20);
+        EXPECT_EQ(replica->occupied(), 2);
+    }
+    EXPECT_TRUE(replica->is_idle());
+}
+
+TEST(ChargeTest, TheFirstByteReleasesThePromptAndTheEndTheRest) {
+    const auto replica = account();
+    Charge charge(replica, {.prefill_tokens = 100, .output_tokens = 20});
+    charge.mark_first_byte();
+    EXPECT_EQ(replica->prefill_tokens(), 0);
+    EXPECT_EQ(replica->unseen_tokens(), 0);
+    EXPECT_EQ(replica->output_tokens(), 20);
+    charge.release();
+    charge.release();
+    EXPECT_TRUE(replica->is_idle());
+}
+
+TEST(ChargeTest, AReportContainsWhatWasSentAtLeastTheLagBefore) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge early(replica, {.prefill_tokens = 100});
+    Charge late(replica, {.prefill_tokens = 7});
+    Charge unsent(replica, {.prefill_tokens = 1});
+    early.mark_sent(start);
+    late.mark_sent(start + milliseconds(15));
+    replica->on_report(start + kReportLag, 1);
+    EXPECT_EQ(replica->unseen_tokens(), 8);
+    replica->on_report(start + milliseconds(15) + kReportLag, 2);
+    EXPECT_EQ(replica->unseen_tokens(), 1);
+    EXPECT_EQ(replica->prefill_tokens(), 108) << "own charges stay until the first byte";
+}
+
+TEST(ChargeTest, SequencesOfOtherSendersTakeRoomToo) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge charge(replica, {.prefill_tokens = 1});
+    const Permit permit(replica, 1);
+    charge.mark_sent(start);
+    replica->on_report(start + milliseconds(5), 3);
+    EXPECT_EQ(replica->occupied(), 4) << "ours cannot be among the three yet";
+    replica->on_report(start + milliseconds(50), 4);
+    EXPECT_EQ(replica->occupied(), 4) << "now it is one of the four";
+    replica->on_report(start + milliseconds(80), 0);
+    EXPECT_EQ(replica->occupied(), 1) << "never fewer than our own";
+}
+
+TEST(ChargeTest, MovingHandsTheDutyOver) {
+    const auto replica = account();
+    Charge first(replica, {.prefill_tokens = 5});
+    Charge second = std::move(first);
+    EXPECT_FALSE(
+        first.is_held());  // NOLINT(bugprone-use-after-move): the moved-from state is the point
+    second = Charge(replica, {.prefill_tokens = 9});
+    EXPECT_EQ(replica->prefill_tokens(), 9);
+    Permit permit(replica, 1);
+    permit = Permit(replica, 3);
+    EXPECT_EQ(replica->occupied(), 3);
+}
+
+TEST(ChargeTest, AReleaseAfterTheInstanceIsGoneChangesNothingOfItsSuccessor) {
+    auto current = account();
+    Charge charge(current, {.prefill_tokens = 100, .output_tokens = 3});
+    Permit permit(current, 1);
+    current = std::make_shared<Account>("0000000000000001");
+    charge.release();
+    permit.release();
+    EXPECT_TRUE(current->is_idle());
+}
+
+TEST(ChargeTest, RandomLivesAlwaysEndAtExactlyZero) {
+    struct Request {
+        Charge charge;
+        Permit permit;
+    };
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        std::mt19937 random(seed);
+        std::vector<std::shared_ptr<Account>> accounts = {account(), account(), account()};
+        std::vector<Request> requests;
+        Clock::time_point now{};
+        for (int step = 0; step < 300; ++step) {
+            now += milliseconds(random() % 30);
+            const auto& replica = accounts[random() % accounts.size()];
+            switch (random() % 6) {
+                case 0:
+                case 1: {
+                    const auto tokens = static_cast<std::int64_t>(random() % 1000);
+                    const int sequences = 1 + static_cast<int>(random() % 3);
+                    requests.push_back({Charge(replica, {tokens, tokens / 2, sequences}),
+                                        Permit(replica, sequences)});
+                    requests.back().charge.mark_sent(now);
+                    break;
+                }
+                case 2:
+                    replica->on_report(now, static_cast<int>(random() % 5));
+                    break;
+                case 3:
+                    if (!requests.empty())
+                        requests[random() % requests.size()].charge.mark_first_byte();
+                    break;
+                case 4:
+                    if (!requests.empty()) {
+                        std::swap(requests[random() % requests.size()], requests.back());
+                        requests.pop_back();
+                    }
+                    break;
+                case 5:  // the process restarts
+                    if (random() % 10 == 0) accounts[random() % accounts.size()] = account();
+                    break;
+            }
+        }
+        requests.clear();
+        for (const auto& replica : accounts)
+            ASSERT_TRUE(replica->is_idle()) << "seed " << seed;
+    }
+}
+
+}  // namespace
+}  // namespace router

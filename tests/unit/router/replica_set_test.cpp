@@ -1,0 +1,204 @@
+// States of replicas: announcements, reports, silence and stalls, with time as an argument.
+#include "router/replica_set.h"
+
+#include <gmock/gmock.h>
+
+namespace router {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+
+constexpr Clock::time_point kStart{seconds(1000)};
+constexpr const char* kFirst = "0000000000000001";
+constexpr const char* kSecond = "0000000000000002";
+
+proto::ReplicaStatus report(const std::string& instance, std::uint64_t seq) {
+    proto::ReplicaStatus status;
+    status.instance = instance;
+    status.state = proto::ReplicaState::kReady;
+    status.seq = seq;
+    status.sequences_max = 8;
+    return status;
+}
+
+proto::ReplicaAnnouncement announcement(proto::ReplicaState state, const std::string& instance) {
+    return {.index = 2, .url = "http://127.0.0.1:8103", .instance = instance, .state = state};
+}
+
+/// A fixed replica that has reported once.
+ReplicaSet ready_set() {
+    ReplicaSet set({});
+    set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 1), kStart), ReplicaSet::Report::kAccepted);
+    return set;
+}
+
+ReplicaState state_of(ReplicaSet& set, int index = 0) {
+    return set.find(index)->state;
+}
+
+TEST(ReplicaSetTest, AFixedReplicaIsTrustedOnItsFirstReport) {
+    ReplicaSet set({});
+    set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
+    EXPECT_EQ(state_of(set), ReplicaState::kStarting);
+    EXPECT_EQ(set.mode(kStart), FleetMode::kStarting);
+    (void)set.on_report(0, report(kFirst, 1), kStart);
+    EXPECT_EQ(state_of(set), ReplicaState::kReady);
+    EXPECT_EQ(set.mode(kStart), FleetMode::kServing);
+}
+
+TEST(ReplicaSetTest, AnAnnouncedReplicaIsReadyWhenLauncherAndReportAgree) {
+    ReplicaSet set({});
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kLoading, kFirst), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kStarting);
+    (void)set.on_report(2, report(kFirst, 1), kStart);
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kStarting) << "the launcher has not said so yet";
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kDraining, kFirst), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kDraining);
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kQuarantined, ""), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kDown);
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kBackoff, ""), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kStarting) << "it will be tried again";
+}
+
+TEST(ReplicaSetTest, OnlyTheAnnouncedInstanceIsUsed) {
+    ReplicaSet set({});
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));
+    EXPECT_EQ(set.on_report(2, report(kSecond, 1), kStart), ReplicaSet::Report::kWrongInstance);
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kStarting);
+    EXPECT_FALSE(set.announce({.index = 3, .url = "ftp://x"}, kStart));
+}
+
+TEST(ReplicaSetTest, ANewInstanceStartsFromNothing) {
+    ReplicaSet set = ready_set();
+    int lost = 0;
+    set.on_lost = [&lost](const Replica&, const std::shared_ptr<Account>& account) {
+        EXPECT_EQ(account->instance(), kFirst);
+        ++lost;
+    };
+    const Charge charge(set.find(0)->account, {.prefill_tokens = 500, .output_tokens = 10});
+    const std::uint64_t life = set.find(0)->life;
+    EXPECT_EQ(set.on_report(0, report(kSecond, 1), kStart), ReplicaSet::Report::kAccepted);
+    EXPECT_EQ(lost, 1);
+    EXPECT_EQ(set.find(0)->life, life + 1);
+    EXPECT_TRUE(set.find(0)->account->is_idle());
+    EXPECT_EQ(set.snapshot(1, kStart).replicas[0].expected_output_tokens, 0);
+}
+
+TEST(ReplicaSetTest, AnOlderReportChangesNothing) {
+    ReplicaSet set = ready_set();
+    (void)set.on_report(0, report(kFirst, 5), kStart);
+    proto::ReplicaStatus old = report(kFirst, 4);
+    old.queued_tokens = 999;
+    EXPECT_EQ(set.on_report(0, old, kStart), ReplicaSet::Report::kStale);
+    EXPECT_EQ(set.find(0)->status->queued_tokens, 0);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 5), kStart), ReplicaSet::Report::kAccepted)
+        << "a poll repeats the number of the last event";
+}
+
+TEST(ReplicaSetTest, SilenceMakesItSuspectThenDownAndAReportBringsItBack) {
+    ReplicaSet set = ready_set();
+    set.tick(kStart + milliseconds(4'900));
+    EXPECT_EQ(state_of(set), ReplicaState::kReady);
+    set.tick(kStart + seconds(5));
+    EXPECT_EQ(state_of(set), ReplicaState::kSuspect);
+    EXPECT_EQ(set.mode(kStart + seconds(5)), FleetMode::kUncertain);
+    int lost = 0;
+    set.on_lost = [&lost](const Replica&, const std::shared_ptr<Account>&) { ++lost; };
+    set.tick(kStart + seconds(10));
+    EXPECT_EQ(state_of(set), ReplicaState::kDown);
+    EXPECT_EQ(lost, 1);
+    (void)set.on_report(0, report(kFirst, 2), kStart + seconds(11));
+    EXPECT_EQ(state_of(set), ReplicaState::kReady);
+}
+
+TEST(ReplicaSetTest, BusyIsNotDeadAndStandingStillIs) {
+    ReplicaSet set = ready_set();
+    std::uint64_t seq = 2;
+    const auto report_at = [&](int second, std::uint64_t step) {
+        proto::ReplicaStatus status = report(kFirst, seq++);
+        status.running = 1;
+        status.step = step;
+        (void)set.on_report(0, status, kStart + seconds(second));
+        return state_of(set);
+    };
+    for (int second = 0; second <= 100; ++second) {  // a long prefill: steps advance
+        ASSERT_EQ(report_at(second, static_cast<std::uint64_t>(second)), ReplicaState::kReady);
+    }
+    for (int second = 101; second < 110; ++second) {
+        ASSERT_EQ(report_at(second, 100), ReplicaState::kReady) << second;
+    }
+    EXPECT_EQ(report_at(110, 100), ReplicaState::kSuspect);
+    EXPECT_EQ(report_at(159, 100), ReplicaState::kSuspect);
+    EXPECT_EQ(report_at(160, 100), ReplicaState::kDown);
+    EXPECT_EQ(report_at(161, 101), ReplicaState::kReady);
+}
+
+TEST(ReplicaSetTest, ARefusedConnectionMeansDownAtOnce) {
+    ReplicaSet set = ready_set();
+    set.on_gone(0, kStart);
+    EXPECT_EQ(state_of(set), ReplicaState::kDown);
+    EXPECT_EQ(set.mode(kStart), FleetMode::kNone) << "nobody restarts a fixed replica";
+}
+
+TEST(ReplicaSetTest, AnAnnouncedReplicaThatDiedIsWaitedForAMoment) {
+    ReplicaSet set({});
+    (void)set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart);
+    (void)set.on_report(2, report(kFirst, 1), kStart);
+    set.on_gone(2, kStart + seconds(1));
+    EXPECT_EQ(set.mode(kStart + seconds(1)), FleetMode::kUncertain);
+    EXPECT_EQ(set.mode(kStart + seconds(1) + kDeathGrace), FleetMode::kNone);
+}
+
+TEST(ReplicaSetTest, ABusyAnswerFillsItUntilItsTimeOrAReportWithRoom) {
+    ReplicaSet set = ready_set();
+    const auto is_saturated = [&set](Clock::time_point now) {
+        return set.snapshot(1, now).replicas[0].is_saturated;
+    };
+    set.on_saturated(0, kStart + seconds(7), kStart);
+    EXPECT_TRUE(is_saturated(kStart + seconds(6)));
+    EXPECT_FALSE(is_saturated(kStart + seconds(7)));
+    proto::ReplicaStatus full = report(kFirst, 2);
+    full.running = 8;
+    (void)set.on_report(0, full, kStart + seconds(1));
+    EXPECT_TRUE(is_saturated(kStart + seconds(1)));
+    (void)set.on_report(0, report(kFirst, 3), kStart + seconds(2));
+    EXPECT_FALSE(is_saturated(kStart + seconds(2)));
+}
+
+TEST(ReplicaSetTest, WithoutAFreshReportOwnChargesAloneCount) {
+    ReplicaSet set = ready_set();
+    proto::ReplicaStatus status = report(kFirst, 2);
+    status.queued_tokens = 1000;
+    (void)set.on_report(0, status, kStart);
+    Charge charge(set.find(0)->account, {.prefill_tokens = 70});
+    charge.mark_sent(kStart);
+    EXPECT_EQ(outstanding_tokens(set.snapshot(1, kStart).replicas[0]), 1070);
+    EXPECT_EQ(outstanding_tokens(set.snapshot(1, kStart + seconds(6)).replicas[0]), 70);
+}
+
+TEST(ReplicaSetTest, ModelsAreMergedWithoutRepetition) {
+    ReplicaSet set = ready_set();
+    EXPECT_TRUE(set.is_model_known("anything")) << "nothing is known yet: the replica decides";
+    set.on_info(0, {.instance = "someone else", .model_names = {"wrong"}});
+    set.on_info(0, {.instance = kFirst,
+                    .model_names = {"foal", "default"},
+                    .model_entries = {{"foal", R"({"id":"foal"})"}}});
+    set.add_fixed("http://127.0.0.1:8102", {"127.0.0.1", 8102}, kStart);
+    (void)set.on_report(1, report(kSecond, 1), kStart);
+    set.on_info(1, {.instance = kSecond,
+                    .model_names = {"foal"},
+                    .model_entries = {{"foal", R"({"id":"foal"})"}}});
+    EXPECT_THAT(set.model_names(), ElementsAre("foal", "default"));
+    EXPECT_THAT(set.model_entries(), ElementsAre(R"({"id":"foal"})"));
+    EXPECT_FALSE(set.is_model_known("wrong"));
+    EXPECT_TRUE(set.model_entry("foal"));
+    EXPECT_FALSE(set.model_entry("default"));
+}
+
+}  // namespace
+}  // namespace router
