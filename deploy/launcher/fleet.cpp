@@ -121,7 +121,7 @@ TimePoint next_tick(const Fleet& fleet, TimePoint now) {
             case kDraining:
                 consider(replica.answered_at + limits.silence);
                 if (replica.running > 0) consider(replica.step_changed_at + limits.step_stall);
-                if (replica.state == kDraining) consider(now + limits.memory_poll);
+                if (replica.state == kDraining) consider(replica.drain_until);
                 break;
             case kStopping:
                 consider(replica.kill_at.has_value() ? *replica.kill_at + limits.unkillable

@@ -218,6 +218,7 @@ struct SignalRouter {
 struct Announce {  // state changed: tell the router, the board, the metrics and the state file
     int replica;
     ReplicaState from;
+    ReplicaState to;
 };
 struct GuardRouterPort {  // close connections to the router's port until it runs again
     bool is_guarded;

@@ -39,12 +39,14 @@ struct CommandLine {
 };
 
 void add_flag_of(CLI::App& command, CommandLine& line, const Setting& setting) {
-    command.add_option_function<std::string>(
-        setting.flag(),
-        [&line, key = std::string(setting.key)](const std::string& text) {
-            line.sources.flags[key] = text;
-        },
-        std::string(setting.help) + " (" + setting.value_text(Config{}) + ")");
+    command
+        .add_option_function<std::string>(
+            setting.flag(),
+            [&line, key = std::string(setting.key)](const std::string& text) {
+                line.sources.flags[key] = text;
+            },
+            std::string(setting.help) + " (" + setting.value_text(Config{}) + ")")
+        ->take_last();
 }
 
 CLI::App& add_command(CLI::App& app, CommandLine& line, const std::string& name,

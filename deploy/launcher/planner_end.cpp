@@ -40,7 +40,7 @@ void Planner::transition(Replica& replica, ReplicaState to) {
         replica.running = replica.waiting = 0;
         replica.done = replica.total = 0;
     }
-    act(Announce{.replica = replica.index, .from = from});
+    act(Announce{.replica = replica.index, .from = from, .to = to});
 }
 
 /// Ends a replica that must not live on. The router hears of it now, the process is reaped later.
@@ -183,6 +183,7 @@ void Planner::work_reported(Replica& replica, const WorkReported& event) {
     replica.step = event.step;
     replica.running = event.running;
     replica.waiting = event.waiting;
+    check_work(replica);  // now, not at the next tick: reports may come faster than ticks are due
 }
 
 /// Busy is not dead: a long prefill makes steps. Work without a step, or silence, is.

@@ -27,19 +27,20 @@ void Supervisor::do_action(const Announce& action) {
     for (const Replica& other : fleet_.replicas) {
         if (other.index != action.replica) announce_to_router(other.index);
     }
-    if (replica.state == ReplicaState::kBackoff || replica.state == ReplicaState::kQuarantined) {
+    if (action.to == ReplicaState::kBackoff || action.to == ReplicaState::kQuarantined) {
         metrics_.count_restart(action.replica,
                                std::string(replica.last_failure.has_value()
                                                ? deploy::name_of(replica.last_failure->kind)
                                                : "internal"));
     }
-    if (replica.state == ReplicaState::kAbsent || replica.state == ReplicaState::kBackoff) {
+    if (action.to == ReplicaState::kAbsent || action.to == ReplicaState::kBackoff) {
         save_record();
     }
-    if (!console_.has_board() || is_board_over_) {
+    // A state that the same event has already left needs no line.
+    if ((!console_.has_board() || is_board_over_) && replica.state == action.to) {
         console_.print(plain_row(fleet_, action.replica, Clock::now()));
     }
-    if (replica.state == ReplicaState::kReady) {
+    if (action.to == ReplicaState::kReady) {
         if (!is_ready_said_) {
             is_ready_said_ = true;
             notifier_.send("READY=1");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 #include <system_error>
 
 #include <fcntl.h>
@@ -30,7 +31,9 @@ Pipe make_pipe() {
 }
 
 std::string seconds_text(double seconds) {
-    return std::to_string(seconds);
+    std::ostringstream text;
+    text << seconds;
+    return text.str();
 }
 
 }  // namespace

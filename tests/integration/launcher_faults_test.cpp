@@ -124,7 +124,8 @@ TEST_F(LauncherTest, StatusShowsWorkAndPortsWithoutAProcessCloseAtOnce) {
 
 TEST_F(LauncherTest, TheLoadLockIsSharedThroughTheFile) {
     std::filesystem::create_directory(runtime_dir());
-    const int lock_fd = ::open((runtime_dir() + "/load.lock").c_str(), O_RDWR | O_CREAT, 0600);
+    const int lock_fd =
+        ::open((runtime_dir() + "/load.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct flock lock {};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;

@@ -288,7 +288,7 @@ TEST(FleetEndTest, ADrainedReplicaStaysAwayUntilUndrained) {
     world.give(ReplicaOrder{0, Order::kDrain});
     world.pass(seconds(1));
     world.give(WorkReported{.replica = 0, .step = 1});
-    world.pass(seconds(1));
+    EXPECT_EQ(world.state(0), kStopping);  // no tick was needed
     world.exit(0, 0);
     world.pass(seconds(100));
     EXPECT_EQ(world.state(0), kAbsent);

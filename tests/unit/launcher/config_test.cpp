@@ -1,0 +1,139 @@
+// The launcher's settings: precedence and origins, bad values answered with what is wanted, and an
+// example file that documents every key with its true default.
+#include "deploy/launcher/config.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace deploy {
+namespace {
+
+using testing::HasSubstr;
+
+/// A file in the test's temporary folder, gone with the object.
+class TemporaryFile {
+public:
+    explicit TemporaryFile(const std::string& text) {
+        path_ = testing::TempDir() + "quadriga-config-" +
+                testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml";
+        std::ofstream(path_) << text;
+    }
+    ~TemporaryFile() { std::filesystem::remove(path_); }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+std::string refusal_text(const ConfigSources& sources) {
+    try {
+        load_config(sources);
+    } catch (const StartError& error) {
+        EXPECT_EQ(error.failure().kind, FailureClass::kConfig);
+        return to_text(error.failure());
+    }
+    return "accepted";
+}
+
+std::string refusal_of_file(const std::string& text) {
+    const TemporaryFile file(text);
+    ConfigSources sources;
+    sources.file = file.path();
+    return refusal_text(sources);
+}
+
+TEST(ConfigTest, FlagWinsOverEnvironmentOverFileOverDefault) {
+    const TemporaryFile file("port = 1001\nmetrics_port = 1002\ncontext = 1003\n");
+    ConfigSources sources;
+    sources.file = file.path();
+    sources.environment = {{"QUADRIGA_PORT", "2001"}, {"QUADRIGA_METRICS_PORT", "2002"}};
+    sources.flags = {{"port", "3001"}};
+    const LoadedConfig loaded = load_config(sources);
+    EXPECT_EQ(loaded.config.port, 3001);
+    EXPECT_EQ(loaded.config.metrics_port, 2002);
+    EXPECT_EQ(loaded.config.context, 1003);
+    EXPECT_EQ(loaded.config.replica_port_base, 8101);
+    EXPECT_EQ(loaded.origins.at("port"), "flag --port");
+    EXPECT_EQ(loaded.origins.at("metrics_port"), "environment QUADRIGA_METRICS_PORT");
+    EXPECT_EQ(loaded.origins.at("context"), "file " + file.path() + ":3");
+    EXPECT_EQ(loaded.origins.at("replica_port_base"), "default");
+    EXPECT_THAT(to_text(loaded), HasSubstr("# flag --port"));
+}
+
+TEST(ConfigTest, TheExampleDocumentsEveryKeyWithItsDefault) {
+    ConfigSources sources;
+    sources.file = std::string(QUADRIGA_SOURCE_DIR) + "/deploy/quadriga.example.toml";
+    const LoadedConfig loaded = load_config(sources);
+    for (const Setting& setting : settings()) {
+        EXPECT_THAT(loaded.origins.at(std::string(setting.key)), HasSubstr("file"))
+            << setting.key << " is not in the example";
+        EXPECT_EQ(setting.value_text(loaded.config), setting.value_text(Config{})) << setting.key;
+    }
+}
+
+TEST(ConfigTest, UnknownKeysAreErrorsWithASuggestion) {
+    EXPECT_THAT(refusal_of_file("prot = 1\n"), HasSubstr("did you mean 'port'?"));
+    EXPECT_THAT(refusal_of_file("replica_port = 1\n"), HasSubstr("replica_port_base"));
+    EXPECT_THAT(refusal_of_file("xyzzyxyzzy = 1\n"), HasSubstr("no key has a name like it"));
+    EXPECT_THAT(refusal_of_file("[router]\nport = 1\n"), HasSubstr("unknown key 'router'"));
+}
+
+TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {
+    EXPECT_THAT(refusal_of_file("\nport = 70000\n"), HasSubstr("0 to 65535"));
+    EXPECT_THAT(refusal_of_file("\nport = 70000\n"), HasSubstr(".toml:2"));
+    EXPECT_THAT(refusal_of_file("port = \"8080\"\n"), HasSubstr("a number without quotes"));
+    EXPECT_THAT(refusal_of_file("port = 80.5\n"), HasSubstr("a whole number"));
+    EXPECT_THAT(refusal_of_file("model = 3\n"), HasSubstr("a string in quotes"));
+    EXPECT_THAT(refusal_of_file("require_kernels = [1]\n"), HasSubstr("a list of strings"));
+    EXPECT_THAT(refusal_of_file("load_stall_s = 0\n"), HasSubstr("load_stall_s"));
+    EXPECT_THAT(refusal_of_file("load_stall_s = nan\n"), HasSubstr("load_stall_s"));
+    EXPECT_THAT(refusal_of_file("port = \n"), HasSubstr("not TOML"));
+    EXPECT_THAT(refusal_of_file(std::string(2'000'000, '#')), HasSubstr("too long"));
+    EXPECT_THAT(refusal_text({.flags = {{"port", "12x"}}}), HasSubstr("flag --port"));
+    EXPECT_THAT(refusal_text({.flags = {{"port", ""}}}), HasSubstr("wanted"));
+    EXPECT_THAT(refusal_text({.flags = {{"backend", "rocm"}}}), HasSubstr("auto, cpu or cuda"));
+    EXPECT_THAT(refusal_text({.flags = {{"replica_port_base", "65534"}}}), HasSubstr("65535"));
+    EXPECT_THAT(refusal_text({.file = "/nowhere/quadriga.toml"}), HasSubstr("No such file"));
+}
+
+TEST(ConfigTest, MissingDefaultFilesAreFine) {
+    EXPECT_EQ(load_config({.default_files = {"/nowhere/quadriga.toml"}}).config.port, 8080);
+}
+
+TEST(ConfigTest, LayoutsAreReplicasTimesDevices) {
+    EXPECT_EQ(replicas_of_layout("4x1"), 4);
+    EXPECT_EQ(replicas_of_layout("1x1"), 1);
+    for (const char* bad : {"", "4", "x", "4x", "x1", "0x1", "4x0", "-1x1", "4x1x1", "99x1", "4 x1",
+                            "99999999999x1"}) {
+        EXPECT_THROW(replicas_of_layout(bad), StartError) << bad;
+    }
+    EXPECT_THAT(refusal_text({.flags = {{"layout", "1x4"}}}), HasSubstr("tensor parallelism"));
+}
+
+TEST(ConfigTest, TheServedNameIsTheFileNameWithoutItsEnding) {
+    EXPECT_EQ(load_config({.flags = {{"model", "/m/foal-iq4_xs.gguf"}}}).config.served_name,
+              "foal-iq4_xs");
+    EXPECT_EQ(load_config({.flags = {{"model", "plain"}}}).config.served_name, "plain");
+    EXPECT_EQ(
+        load_config({.flags = {{"model", "a.gguf"}, {"served_name", "b"}}}).config.served_name,
+        "b");
+}
+
+TEST(ConfigTest, ListsAreCommaSeparatedInFlags) {
+    const LoadedConfig loaded = load_config({.flags = {{"require_kernels", "a,b"}}});
+    EXPECT_THAT(loaded.config.require_kernels, testing::ElementsAre("a", "b"));
+}
+
+TEST(ConfigTest, SecondsBecomeTheFleetsLimits) {
+    const LoadedConfig loaded = load_config({.flags = {{"load_stall_s", "0.25"}}});
+    EXPECT_EQ(loaded.config.fleet_limits().load_stall, Duration{250});
+    EXPECT_EQ(loaded.config.fleet_limits().hello, Duration{5'000});
+}
+
+}  // namespace
+}  // namespace deploy

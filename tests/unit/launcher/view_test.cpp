@@ -1,0 +1,105 @@
+// What the operator sees, from a simulated fleet: table, reasons, board rows and metrics.
+#include "deploy/launcher/view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "deploy/launcher/board.h"
+#include "deploy/launcher/metrics.h"
+#include "tests/unit/launcher/fleet_world.h"
+
+namespace deploy {
+namespace {
+
+using std::chrono::seconds;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+FleetFacts facts_of(const FleetWorld& world) {
+    FleetFacts facts{.url = "http://127.0.0.1:8080", .router_port = 8080};
+    facts.started_at = world.now;
+    for (std::size_t i = 0; i < world.fleet.replicas.size(); ++i) {
+        facts.replicas.push_back({.device = "CPU-" + std::to_string(i)});
+    }
+    return facts;
+}
+
+TEST(ViewTest, TheTableTellsStateWorkAndWhatIsWaitedFor) {
+    FleetWorld world(4);
+    world.begin();
+    world.say_ready(0);
+    world.say(1, proto::HelloEvent{});
+    world.exit(1, 4);
+    world.say(2, proto::HelloEvent{});
+    world.say_phase(2, ReplicaState::kLoading, 5 << 20, 10 << 20);
+    FleetFacts facts = facts_of(world);
+    facts.replicas[0].status = proto::ReplicaStatus{.step_age_ms = 12,
+                                                    .running = 2,
+                                                    .sequences_max = 8,
+                                                    .kv_blocks_free = 69,
+                                                    .kv_blocks_total = 100};
+    facts.replicas[1].last_lines = {"the last line"};
+    const nlohmann::json status = status_json(world.fleet, facts, Config{}, world.now);
+    const std::string table = status_table(status);
+    EXPECT_THAT(table, ContainsRegex("0 +CPU-0 +READY +00:00 +2/8 +31% +12 ms"));
+    EXPECT_THAT(table, HasSubstr("QUARANTINED"));
+    EXPECT_THAT(table, HasSubstr("'quadriga why 1'"));
+    EXPECT_THAT(table, HasSubstr("5.0 MiB of 10 MiB, holds the load lock"));
+    EXPECT_THAT(table, HasSubstr("replica 2 holds the load lock"));
+    const std::string why = why_text(status["replicas"][1]);
+    EXPECT_THAT(why, HasSubstr("Q0412 exit 4, model_file"));
+    EXPECT_THAT(why, HasSubstr("quadriga retry 1"));
+    EXPECT_THAT(why, HasSubstr("| the last line"));
+    EXPECT_THAT(why_text(status["replicas"][0]), HasSubstr("has not failed"));
+}
+
+TEST(BoardTest, ShowsStateBytesAndTimePerReplica) {
+    FleetWorld world(3);
+    world.begin();
+    world.say_ready(0);
+    world.say(1, proto::HelloEvent{});
+    world.say_phase(1, ReplicaState::kLoading, 50, 100);
+    world.pass(seconds(3));
+    const std::vector<std::string> rows = board_rows(world.fleet, world.now, false);
+    ASSERT_EQ(rows.size(), 3U);
+    EXPECT_THAT(rows[0], HasSubstr("READY       [########################]"));
+    EXPECT_THAT(rows[1], HasSubstr("LOADING     [############            ] 00:03  50 B of 100 B"));
+    EXPECT_THAT(rows[2], HasSubstr("WAIT_LOCK   [                        ] 00:03"));
+    EXPECT_THAT(rows[0], Not(HasSubstr("\x1b")));
+    EXPECT_THAT(board_rows(world.fleet, world.now, true)[0], HasSubstr("\x1b[32m"));
+}
+
+TEST(MetricsTest, CarryStatesLoadTimesAndTheLock) {
+    FleetWorld world(2);
+    Metrics metrics(2, "1.2.3");
+    world.begin();
+    world.say(0, proto::HelloEvent{});
+    world.pass(seconds(4));
+    std::string text = metrics.scrape(world.fleet, world.now);
+    EXPECT_THAT(text,
+                HasSubstr("quadriga_launcher_replica_state{replica=\"0\",state=\"LOADING\"} 1"));
+    EXPECT_THAT(text,
+                HasSubstr("quadriga_launcher_replica_state{replica=\"0\",state=\"READY\"} 0"));
+    EXPECT_THAT(text, HasSubstr("quadriga_launcher_load_lock_held_seconds 4"));
+    EXPECT_THAT(text, HasSubstr("load_progress_age_seconds{replica=\"0\"} 4"));
+    EXPECT_THAT(text, HasSubstr("quadriga_launcher_build_info{version=\"1.2.3\"} 1"));
+    world.exit(0, 1);
+    metrics.count_restart(0, "internal");
+    world.exit(1, 4);
+    text = metrics.scrape(world.fleet, world.now);
+    EXPECT_THAT(text, HasSubstr("load_seconds{phase=\"LOADING\",replica=\"0\"} 4"));
+    EXPECT_THAT(text, HasSubstr("replica_restarts_total{reason=\"internal\",replica=\"0\"} 1"));
+    EXPECT_THAT(text, HasSubstr("quadriga_launcher_load_lock_held_seconds 0"));
+    EXPECT_THAT(text, Not(HasSubstr("load_progress_age_seconds{")));
+}
+
+TEST(ClockTextTest, ReadsWell) {
+    EXPECT_EQ(clock_text(0), "00:00");
+    EXPECT_EQ(clock_text(134), "02:14");
+    EXPECT_EQ(clock_text(3734), "1:02:14");
+    EXPECT_EQ(clock_text(-5), "00:00");
+}
+
+}  // namespace
+}  // namespace deploy
