@@ -1,0 +1,145 @@
+// Proves the edges of the process: command line, descriptors from a launcher, the ready pipe.
+#include <array>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "replica/server/inherited.h"
+#include "replica/server/model_loader.h"
+#include "replica/server/options.h"
+#include "replica/server/ready_pipe.h"
+
+namespace replica::server {
+namespace {
+
+CommandLine parsed(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "quadriga-replica");
+    return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST(OptionsTest, ReadsWhatALauncherPasses) {
+    const CommandLine line = parsed({"--model",
+                                     "/m/foal-iq4_xs.gguf",
+                                     "--device",
+                                     "cpu",
+                                     "--replica-index",
+                                     "3",
+                                     "--instance",
+                                     "9f2c41d07ab35e18",
+                                     "--threads",
+                                     "2",
+                                     "--drain-deadline-s",
+                                     "8",
+                                     "--ready-fd",
+                                     "4",
+                                     "--death-fd",
+                                     "5",
+                                     "--internal-key-fd",
+                                     "6",
+                                     "--require-kernels",
+                                     "a",
+                                     "--require-kernels",
+                                     "b",
+                                     "--cores",
+                                     "0,1"});
+    ASSERT_TRUE(line.options) << line.text;
+    EXPECT_EQ(line.options->served_name, "foal-iq4_xs");
+    EXPECT_EQ(line.options->replica_index, 3);
+    EXPECT_EQ(line.options->drain_deadline, std::chrono::seconds{8});
+    EXPECT_EQ(line.options->internal_key_fd, 6);
+    EXPECT_THAT(line.options->require_kernels, ::testing::ElementsAre("a", "b"));
+    EXPECT_THAT(line.options->cores, ::testing::ElementsAre(0, 1));
+}
+
+TEST(OptionsTest, AUsageErrorHasExitCodeTwoAndHelpHasZero) {
+    EXPECT_EQ(parsed({}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--sequences", "0"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--kv", "f8"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--instance", "xyz"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--modle", "n"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--help"}).exit_code, 0);
+    EXPECT_FALSE(parsed({"--help"}).options.has_value());
+}
+
+struct Pipe {
+    int read = -1, write = -1;
+    Pipe() {
+        std::array<int, 2> ends{};
+        if (::pipe(ends.data()) != 0) throw std::runtime_error("pipe");
+        read = ends[0];
+        write = ends[1];
+    }
+};
+
+TEST(InternalKeyTest, TextIsTakenAsItIsAndBytesAsHexDigits) {
+    Pipe text;
+    ASSERT_EQ(::write(text.write, "secret\n", 7), 7);
+    EXPECT_EQ(read_internal_key(text.read), "secret");
+    Pipe bytes;
+    ASSERT_EQ(::write(bytes.write, "\x00\xFF\x10", 3), 3);
+    EXPECT_EQ(read_internal_key(bytes.read), "00ff10");
+    Pipe empty;
+    ::close(empty.write);
+    EXPECT_THROW(read_internal_key(empty.read), std::runtime_error);
+}
+
+TEST(ReadyPipeTest, EventsAreLinesWithTheInstance) {
+    Pipe pipe;
+    {
+        ReadyPipe ready(pipe.write, "9f2c41d07ab35e18");
+        ready.send(proto::HelloEvent{.pid = 1, .build = "b", .config = "sha256:0"});
+        ready.send(
+            proto::PhaseEvent{.phase = proto::ReplicaState::kLoading, .done = 1, .total = 2});
+    }
+    std::array<char, 4096> buffer{};
+    const ssize_t size = ::read(pipe.read, buffer.data(), buffer.size());
+    proto::LineReader lines;
+    lines.feed({buffer.data(), static_cast<std::size_t>(size)});
+    for (int i = 0; i < 2; ++i) {
+        const auto line = lines.next();
+        ASSERT_TRUE(line);
+        const auto event = proto::parse_pipe_event(*line);
+        ASSERT_TRUE(event);
+        EXPECT_EQ(event->instance, "9f2c41d07ab35e18");
+    }
+}
+
+TEST(ReadyPipeTest, ProgressIsDroppedWhenNobodyReads) {
+    Pipe pipe;
+    ReadyPipe ready(pipe.write, "9f2c41d07ab35e18");
+    constexpr int kMoreThanAPipeHolds = 4096;
+    for (int i = 0; i < kMoreThanAPipeHolds; ++i) {
+        ready.send(
+            proto::PhaseEvent{.phase = proto::ReplicaState::kLoading, .done = 1, .total = 2});
+    }
+    ::close(pipe.read);
+}
+
+TEST(RequiredKernelsTest, NamesWhatIsNotArmed) {
+    const std::vector<proto::KernelState> kernels = {{"a", "armed", ""},
+                                                     {"b", "wrong_arch", "needs sm_90"}};
+    EXPECT_TRUE(missing_kernels(kernels, {}).empty());
+    EXPECT_TRUE(missing_kernels(kernels, {"a"}).empty());
+    EXPECT_EQ(missing_kernels(kernels, {"*"}).at(0).name, "b");
+    EXPECT_EQ(missing_kernels(kernels, {"c"}).at(0).state, "not_built");
+    EXPECT_TRUE(missing_kernels({}, {"*"}).empty());
+}
+
+TEST(ModelLoaderTest, AMissingFileAndAMissingDeviceAreNamed) {
+    ServerOptions options;
+    options.model_path = "/no/such/model.gguf";
+    LoadHooks hooks;
+    hooks.on_progress = [](proto::ReplicaState, std::uint64_t, std::uint64_t) {};
+    const auto missing = load_model(options, hooks);
+    ASSERT_FALSE(missing);
+    EXPECT_EQ(missing.error().exit_code, ExitCode::kModelFile);
+    EXPECT_THAT(missing.error().text(), ::testing::HasSubstr("/no/such/model.gguf"));
+    options.device = "0";
+    const auto no_device = load_model(options, hooks);
+    ASSERT_FALSE(no_device);
+    EXPECT_EQ(no_device.error().exit_code, ExitCode::kDriver);
+}
+
+}  // namespace
+}  // namespace replica::server
