@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tl/expected.hpp>
 
@@ -81,7 +82,19 @@ const ErrorInfo& error_info(ErrorCode code);
 std::optional<ErrorCode> error_code_from_name(std::string_view name);
 
 /// A request's failure. `message` is a sentence for people and never holds prompt text.
+/// No aggregate, on purpose: GCC 12 destroys an aggregate that is made inside a co_await expression
+/// twice. The same holds for the other types that are handed to coroutines (HttpResponse, Endpoint
+/// …).
 struct ApiError {
+    ApiError() = default;
+    ApiError(ErrorCode code_in, std::string message_in, std::string param_in = {},
+             std::optional<int> status_in = {}, std::optional<int> retry_after_s_in = {})
+        : code(code_in),
+          message(std::move(message_in)),
+          param(std::move(param_in)),
+          status(status_in),
+          retry_after_s(retry_after_s_in) {}
+
     ErrorCode code = ErrorCode::kInternalError;
     std::string message;
     std::string param;                 // a path such as tools[2].function.name; empty is null
@@ -96,7 +109,7 @@ using Result = tl::expected<T, ApiError>;
 
 /// `return fail(ErrorCode::kInvalidType, "…", "n");` in a function that returns a Result.
 inline tl::unexpected<ApiError> fail(ErrorCode code, std::string message, std::string param = {}) {
-    return tl::unexpected<ApiError>(ApiError{code, std::move(message), std::move(param), {}, {}});
+    return tl::unexpected<ApiError>(ApiError{code, std::move(message), std::move(param)});
 }
 
 /// The body of an error answer, and the data of an `error` event.

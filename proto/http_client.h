@@ -16,6 +16,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -49,6 +51,10 @@ struct ClientError {
 };
 
 struct Endpoint {
+    Endpoint() = default;
+    Endpoint(std::string host_in, std::uint16_t port_in)
+        : host(std::move(host_in)), port(port_in) {}
+
     std::string host;  // address or name
     std::uint16_t port = 0;
 
@@ -79,6 +85,8 @@ struct ClientTimeouts {
 };
 
 struct HttpClientRequest {
+    HttpClientRequest() = default;  // no aggregate, see ApiError
+
     std::string method = "GET";
     std::string target = "/";  // path and query
     Headers headers;           // Host and Content-Length are added

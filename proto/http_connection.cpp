@@ -144,7 +144,7 @@ asio::awaitable<void> HttpConnection::run() {
         const bool is_last = request_count >= core_->options.requests_per_connection_max;
         may_go_on = co_await serve_request(std::move(*read.head), is_last);
     }
-    if (!is_aborted_) co_await linger();
+    if (!is_aborted_ && (has_unread_body_ || !input().empty())) co_await linger();
     client_left();
     close_socket();
 }
@@ -404,10 +404,12 @@ asio::awaitable<bool> HttpConnection::refuse_request(HttpRequestHead head, HttpR
     access.body_bytes_sent = is_head ? 0 : response.body.size();
     access.client_aborted = !sent;
     log(access, begin);
+    has_unread_body_ = has_body(head);
     if (close || !sent) co_return false;
-    if (!has_body(head)) co_return true;
+    if (!has_unread_body_) co_return true;
     const BodyRead drained = co_await read_body(head, nullptr, kUnreadBodyBytesMax);
-    co_return drained.end == BodyEnd::kComplete;
+    has_unread_body_ = drained.end != BodyEnd::kComplete;
+    co_return !has_unread_body_;
 }
 
 asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::string request_id,

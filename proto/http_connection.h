@@ -160,6 +160,7 @@ private:
     bool is_reading_ = false;
     bool is_input_ended_ = false;  // FIN, RST or abort
     bool is_aborted_ = false;
+    bool has_unread_body_ = false;  // of a request refused early
     boost::asio::steady_timer input_wake_;
 
     boost::asio::steady_timer write_timer_;

@@ -30,7 +30,7 @@ bool equal_no_case(std::string_view a, std::string_view b) {
 }
 
 void Headers::add(std::string name, std::string value) {
-    fields_.push_back({std::move(name), std::move(value)});
+    fields_.emplace_back(std::move(name), std::move(value));
 }
 
 void Headers::set(std::string name, std::string value) {

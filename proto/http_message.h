@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/error.h"
@@ -17,6 +18,8 @@ namespace proto {
 class Headers {
 public:
     struct Field {
+        Field(std::string name_in, std::string value_in)
+            : name(std::move(name_in)), value(std::move(value_in)) {}
         std::string name;
         std::string value;
     };
@@ -71,6 +74,10 @@ struct HttpRequest : HttpRequestHead {
 
 /// A whole answer. The server adds Content-Length, Connection, x-request-id and Date.
 struct HttpResponse {
+    HttpResponse() = default;
+    HttpResponse(int status_in, Headers headers_in, std::string body_in)
+        : status(status_in), headers(std::move(headers_in)), body(std::move(body_in)) {}
+
     int status = 200;
     Headers headers;  // Content-Type and the like
     std::string body;

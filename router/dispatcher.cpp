@@ -117,7 +117,7 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     queue_.remove(*place);
     update_gauges();
     if (reason) co_return Refused(refuse(*reason));
-    co_return Refused({.code = proto::ErrorCode::kReplicaLost, .message = "cancelled"});
+    co_return Refused(proto::ApiError(proto::ErrorCode::kReplicaLost, "cancelled"));
 }
 
 void Dispatcher::cancel(Ticket& ticket) {
@@ -169,35 +169,42 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
     switch (reason) {
         case RejectReason::kQueueFull: {
             const std::string places = std::to_string(queue_count_max());
-            return {.code = proto::ErrorCode::kQueueFull,
-                    .message = "The queue is full: " + std::to_string(queue_.size()) + " of " +
-                               places + " places are taken.",
-                    .retry_after_s = computed_retry_after_s()};
+            return {proto::ErrorCode::kQueueFull,
+                    "The queue is full: " + std::to_string(queue_.size()) + " of " + places +
+                        " places are taken.",
+                    {},
+                    {},
+                    computed_retry_after_s()};
         }
         case RejectReason::kBodiesFull:
-            return {.code = proto::ErrorCode::kQueueFull,
-                    .message = "The queue is full: the requests that wait hold " +
-                               std::to_string(bodies_.bytes_used()) + " bytes.",
-                    .retry_after_s = computed_retry_after_s()};
+            return {proto::ErrorCode::kQueueFull,
+                    "The queue is full: the requests that wait hold " +
+                        std::to_string(bodies_.bytes_used()) + " bytes.",
+                    {},
+                    {},
+                    computed_retry_after_s()};
         case RejectReason::kQueueTimeout:
-            return {.code = proto::ErrorCode::kQueueTimeout,
-                    .message = "The request waited too long for a free replica.",
-                    .retry_after_s = computed_retry_after_s()};
+            return {proto::ErrorCode::kQueueTimeout,
+                    "The request waited too long for a free replica.",
+                    {},
+                    {},
+                    computed_retry_after_s()};
         case RejectReason::kNoReplicaReady: {
             const int eta_s = set_.eta_s();
-            return {.code = proto::ErrorCode::kNoReplicaReady,
-                    .message = "No replica is ready.",
-                    .retry_after_s = eta_s > 0 ? eta_s : kRetryAfterUnknown};
+            return {proto::ErrorCode::kNoReplicaReady,
+                    "No replica is ready.",
+                    {},
+                    {},
+                    eta_s > 0 ? eta_s : kRetryAfterUnknown};
         }
         case RejectReason::kAttemptsUsedUp:
-            return {.code = proto::ErrorCode::kReplicaLost,
-                    .message = "Every replica failed this request before its first token."};
+            return {proto::ErrorCode::kReplicaLost,
+                    "Every replica failed this request before its first token."};
         case RejectReason::kDraining:
             break;
     }
-    return {.code = proto::ErrorCode::kDraining,
-            .message = "The server is shutting down.",
-            .retry_after_s = kRetryAfterDraining};
+    return {
+        proto::ErrorCode::kDraining, "The server is shutting down.", {}, {}, kRetryAfterDraining};
 }
 
 std::size_t Dispatcher::queue_count_max() const {

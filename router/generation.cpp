@@ -217,9 +217,9 @@ asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
     }
     if (may_retry) services_.metrics.retry_budget_exhausted->Increment();
     co_await pinger_.stop();
-    co_await answer_error({.code = proto::ErrorCode::kReplicaLost,
-                           .message = "The replica was lost before its first token."},
-                          Outcome::kUpstreamError);
+    co_await answer_error(
+        {proto::ErrorCode::kReplicaLost, "The replica was lost before its first token."},
+        Outcome::kUpstreamError);
     co_return Next::kEnd;
 }
 

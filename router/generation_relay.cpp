@@ -112,13 +112,11 @@ asio::awaitable<void> Generation::end_broken_stream(proto::ErrorCode code) {
                      exchange_.request().request_id, record_.replica.value_or(-1),
                      proto::error_info(code).name);
     }
-    co_await answer_error(
-        {.code = code,
-         .message = is_drained ? "The server is shutting down."
-                               : "The replica was lost in the middle of the answer."},
-        is_drained   ? Outcome::kDrained
-        : is_stalled ? Outcome::kUpstreamStall
-                     : Outcome::kUpstreamError);
+    co_await answer_error({code, is_drained ? "The server is shutting down."
+                                            : "The replica was lost in the middle of the answer."},
+                          is_drained   ? Outcome::kDrained
+                          : is_stalled ? Outcome::kUpstreamStall
+                                       : Outcome::kUpstreamError);
 }
 
 asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
@@ -152,9 +150,7 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
                          : response.status < 500 ? AttemptOutcome::kClientError
                                                  : AttemptOutcome::kLost);
     co_await pinger_.stop();
-    co_await answer_whole({.status = response.status,
-                           .headers = head_for_client(grant, response),
-                           .body = std::move(held)});
+    co_await answer_whole({response.status, head_for_client(grant, response), std::move(held)});
     co_return Next::kEnd;
 }
 
@@ -198,10 +194,10 @@ asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {
     }
     // A ping has sent the head of a stream already, so the replica's error arrives as an event.
     exchange_.close_after();
-    const std::string event = response.status >= 400
-                                  ? proto::sse_event("error", response.body)
-                                  : proto::sse_error({.code = proto::ErrorCode::kReplicaLost,
-                                                      .message = "The replica sent no stream."});
+    const std::string event =
+        response.status >= 400
+            ? proto::sse_event("error", response.body)
+            : proto::sse_error({proto::ErrorCode::kReplicaLost, "The replica sent no stream."});
     if (co_await exchange_.write(event)) (void)co_await exchange_.finish();
 }
 
@@ -233,9 +229,8 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
         if (response && response->status != 421 && response->status != 503) {
             auto answer = co_await response->read_all(kPassThroughBytesMax);
             if (answer) {
-                (void)co_await exchange.send({.status = response->status,
-                                              .headers = answer_headers(response->headers),
-                                              .body = std::move(*answer)});
+                (void)co_await exchange.send(
+                    {response->status, answer_headers(response->headers), std::move(*answer)});
                 co_return;
             }
         }
@@ -244,9 +239,9 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
     }
     if (exchange.is_client_gone()) co_return;
     (void)co_await exchange.send(proto::error_response(
-        excluded.empty() ? services.dispatcher.refuse(RejectReason::kNoReplicaReady)
-                         : proto::ApiError{.code = proto::ErrorCode::kReplicaLost,
-                                           .message = "No replica answered."}));
+        excluded.empty()
+            ? services.dispatcher.refuse(RejectReason::kNoReplicaReady)
+            : proto::ApiError{proto::ErrorCode::kReplicaLost, "No replica answered."}));
 }
 
 }  // namespace router

@@ -156,8 +156,8 @@ std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head)
     if (auto refusal = routes_.refuse(head.method, head.path)) return refusal;
     if (head.method != "POST") return std::nullopt;
     if (!is_json(head.headers.get("content-type"))) {
-        return proto::error_response({.code = proto::ErrorCode::kUnsupportedMediaType,
-                                      .message = "Content-Type must be application/json."});
+        return proto::error_response(
+            {proto::ErrorCode::kUnsupportedMediaType, "Content-Type must be application/json."});
     }
     if (const auto refusal = services_.dispatcher.refuse_early(is_generation(head.path))) {
         return proto::error_response(*refusal);
@@ -227,8 +227,8 @@ asio::awaitable<void> Handlers::show_model(proto::HttpExchange& exchange, std::s
         co_return;
     }
     proto::Result<void> known = check_model(services_.set, id);
-    proto::ApiError error{.code = proto::ErrorCode::kModelNotFound,
-                          .message = "The model '" + proto::printable(id) + "' does not exist."};
+    proto::ApiError error{proto::ErrorCode::kModelNotFound,
+                          "The model '" + proto::printable(id) + "' does not exist."};
     (void)co_await exchange.send(proto::error_response(known ? error : known.error()));
 }
 

@@ -234,10 +234,8 @@ boost::asio::awaitable<void> Supervisor::poll_replica(int replica,
     request.timeouts.head = timeout;
     request.timeouts.body_idle = timeout;
     const std::string instance = slot.instance;
-    // Named, since GCC 12 destroys an aggregate temporary of a co_await expression twice.
     const proto::Endpoint endpoint{
-        .host = "127.0.0.1",
-        .port = plan_.replica_sockets.at(static_cast<std::size_t>(replica)).port};
+        "127.0.0.1", plan_.replica_sockets.at(static_cast<std::size_t>(replica)).port};
     auto response = co_await client_.request(endpoint, std::move(request));
     if (response.has_value() && response->status == 200) {
         constexpr std::size_t kStatusBytesMax = 64 * 1024;

@@ -1,5 +1,6 @@
 #include "support/raw_socket.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -33,7 +34,15 @@ void wait_for(int fd, short events) {
 
 }  // namespace
 
-RawSocket::RawSocket(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawSocket::RawSocket(std::uint16_t port) : RawSocket(unconnected()) {
+    connect(port);
+}
+
+RawSocket RawSocket::unconnected() {
+    return RawSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+void RawSocket::connect(std::uint16_t port) const {
     const sockaddr_in address = loopback(port);
     if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
         ADD_FAILURE() << "connect: errno " << errno;
@@ -83,8 +92,9 @@ std::string RawSocket::read_until(std::string_view mark) {
     while (end == std::string::npos) {
         const std::string piece = read_some();
         if (piece.empty()) return all;
+        const std::size_t seen = all.size() - std::min(all.size(), mark.size());
         all += piece;
-        end = all.find(mark);
+        end = all.find(mark, seen);
     }
     ahead_ = all.substr(end + mark.size());
     all.resize(end + mark.size());

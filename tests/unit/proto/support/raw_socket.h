@@ -12,6 +12,8 @@ public:
     /// Connects to 127.0.0.1:`port`; every read fails the test after `kPatience`.
     explicit RawSocket(std::uint16_t port);
     explicit RawSocket(int connected_fd);
+    static RawSocket unconnected();
+    void connect(std::uint16_t port) const;
     RawSocket(RawSocket&& other) noexcept;
     RawSocket(const RawSocket&) = delete;
     RawSocket& operator=(const RawSocket&) = delete;
