@@ -112,7 +112,7 @@ void Supervisor::do_action(const SpawnReplica& action) {
             ExitEvidence evidence = evidence_of(*ended.child, wait_status);
             evidence.is_host_memory = monitor_.oom_kills() > ended.oom_kills_at_spawn;
             ended.last_child = std::exchange(ended.child, nullptr);
-            client_.forget({.host = "127.0.0.1", .port = plan_.replica_sockets[i].port});
+            client_.forget({"127.0.0.1", plan_.replica_sockets[i].port});
             guard_port(ended.guard, plan_.replica_sockets[i].fd.get());
             post_event(ReplicaDied{replica, evidence});
         };
