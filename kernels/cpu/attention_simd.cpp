@@ -60,19 +60,23 @@ HWY_INLINE void scores(const float* q, std::size_t head_dim, const typename Kv::
     const std::size_t whole = head_dim / kLanes * kLanes;
     for (std::size_t t = 0; t < tokens; ++t, k += head_dim) {
         VF sum[heads];
+        KERNELS_UNROLL
         for (std::size_t h = 0; h < heads; ++h)
             sum[h] = hn::Zero(DF());
         for (std::size_t i = 0; i < whole; i += kLanes) {
             const VF key = Kv::load(k + i);
+            KERNELS_UNROLL
             for (std::size_t h = 0; h < heads; ++h)
                 sum[h] = hn::MulAdd(hn::LoadU(DF(), q + h * head_dim + i), key, sum[h]);
         }
         if (whole < head_dim) {
             const VF key = Kv::load_part_of(k + whole, head_dim - whole);
+            KERNELS_UNROLL
             for (std::size_t h = 0; h < heads; ++h)
                 sum[h] =
                     hn::MulAdd(load_part(q + h * head_dim + whole, head_dim - whole), key, sum[h]);
         }
+        KERNELS_UNROLL
         for (std::size_t h = 0; h < heads; ++h)
             run.score[h][t] = sum_of(sum[h]);
     }
@@ -107,6 +111,7 @@ HWY_INLINE void weigh(const typename Kv::Value* v, std::size_t head_dim, std::si
         const std::size_t left = head_dim - i;
         const bool whole = left >= kLanes;
         VF sum[heads];
+        KERNELS_UNROLL
         for (std::size_t h = 0; h < heads; ++h) {
             float* at = out + h * head_dim + i;
             sum[h] = hn::Mul(whole ? hn::LoadU(DF(), at) : load_part(at, left),
@@ -115,9 +120,11 @@ HWY_INLINE void weigh(const typename Kv::Value* v, std::size_t head_dim, std::si
         for (std::size_t t = 0; t < tokens; ++t) {
             const typename Kv::Value* from = v + t * head_dim + i;
             const VF value = whole ? Kv::load(from) : Kv::load_part_of(from, left);
+            KERNELS_UNROLL
             for (std::size_t h = 0; h < heads; ++h)
                 sum[h] = hn::MulAdd(hn::Set(DF(), run.score[h][t]), value, sum[h]);
         }
+        KERNELS_UNROLL
         for (std::size_t h = 0; h < heads; ++h) {
             float* at = out + h * head_dim + i;
             if (whole) {
@@ -135,6 +142,7 @@ HWY_INLINE void attend_heads(const AttentionHeads& job, std::size_t first) {
     const float* q = job.q + first * head_dim;
     float* out = job.out + first * head_dim;
     Running run;
+    KERNELS_UNROLL
     for (std::size_t h = 0; h < heads; ++h) {
         run.largest[h] = -std::numeric_limits<float>::infinity();
         run.total[h] = 0.0F;
@@ -154,11 +162,13 @@ HWY_INLINE void attend_heads(const AttentionHeads& job, std::size_t first) {
         for (std::size_t t = 0; t < in_page; t += kStretch) {
             const std::size_t count = in_page - t < kStretch ? in_page - t : kStretch;
             scores<Kv, heads>(q, head_dim, k + t * head_dim, count, run);
+            KERNELS_UNROLL
             for (std::size_t h = 0; h < heads; ++h)
                 soften(h, count, run);
             weigh<Kv, heads>(v + t * head_dim, head_dim, count, run, out);
         }
     }
+    KERNELS_UNROLL
     for (std::size_t h = 0; h < heads; ++h) {
         const float factor = 1.0F / run.total[h];
         for (std::size_t i = 0; i < head_dim; ++i)

@@ -85,14 +85,17 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
                              const float* v, float decay, float beta, float* o) {
     const std::size_t whole = size / kLanes * kLanes;
     VF sum[rows];
+    KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r)
         sum[r] = hn::Zero(DF());
     for (std::size_t i = 0; i < whole; i += kLanes) {
         const VF key = hn::LoadU(DF(), k + i);
+        KERNELS_UNROLL
         for (std::size_t r = 0; r < rows; ++r)
             sum[r] = hn::MulAdd(hn::LoadU(DF(), state + r * size + i), key, sum[r]);
     }
     float delta[rows];
+    KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r) {
         float recalled = sum_of(sum[r]);
         for (std::size_t i = whole; i < size; ++i)
@@ -104,6 +107,7 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
     for (std::size_t i = 0; i < whole; i += kLanes) {
         const VF key = hn::LoadU(DF(), k + i);
         const VF query = hn::LoadU(DF(), q + i);
+        KERNELS_UNROLL
         for (std::size_t r = 0; r < rows; ++r) {
             const VF old = hn::LoadU(DF(), state + r * size + i);
             const VF now = hn::MulAdd(key, hn::Set(DF(), delta[r]), hn::Mul(old, keep));
@@ -111,6 +115,7 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
             sum[r] = hn::MulAdd(now, query, sum[r]);
         }
     }
+    KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r) {
         float out = sum_of(sum[r]);
         for (std::size_t i = whole; i < size; ++i) {

@@ -15,6 +15,11 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+// In front of loops over arrays of vectors: unrolled in full, the arrays become registers.
+#ifndef KERNELS_UNROLL
+#define KERNELS_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace kernels::cpu::HWY_NAMESPACE {
 

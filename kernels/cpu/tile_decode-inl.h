@@ -155,8 +155,10 @@ struct DecodeQ8_0 {
     static constexpr std::size_t kValues = 32;
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scale(part, 0, low_half_to_float(load_dword(rows, 0)));
+        KERNELS_UNROLL
         for (std::size_t half = 0; half < 2; ++half) {
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 16 * half);
+            KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j)  // two's complement + 128 = the top bit flipped
                 put(part, 4 * half + j, hn::Xor(quad.v[j], hn::Set(DU(), 0x80808080U)));
         }
@@ -170,6 +172,7 @@ struct DecodeQ4_0 {
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scale(part, 0, low_half_to_float(load_dword(rows, 0)));
         const Quad quad = load_quad(rows, offsetof(Block, qs));
+        KERNELS_UNROLL
         for (std::size_t j = 0; j < 4; ++j) {
             put(part, j, low_nibbles(quad.v[j]));
             put(part, j + 4, high_nibbles(quad.v[j]));
@@ -186,6 +189,7 @@ struct DecodeQ4_1 {
         put_scale(part, 0, low_half_to_float(head));
         put_min(part, 0, high_half_to_float(head));
         const Quad quad = load_quad(rows, offsetof(Block, qs));
+        KERNELS_UNROLL
         for (std::size_t j = 0; j < 4; ++j) {
             put(part, j, low_nibbles(quad.v[j]));
             put(part, j + 4, high_nibbles(quad.v[j]));
@@ -212,6 +216,7 @@ struct DecodeQ5 {
         if constexpr (has_min) put_min(part, 0, high_half_to_float(head));
         const VU high = load_dword(rows, offsetof(Block, qh));
         const Quad quad = load_quad(rows, offsetof(Block, qs));
+        KERNELS_UNROLL
         for (int j = 0; j < 4; ++j) {
             const auto i = static_cast<std::size_t>(j);
             put(part, i, hn::Or(low_nibbles(quad.v[i]), spread_fifth_bits(high, j)));
@@ -229,6 +234,7 @@ struct DecodeIQ4_NL {
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scale(part, 0, low_half_to_float(load_dword(rows, 0)));
         const Quad quad = load_quad(rows, offsetof(Block, qs));
+        KERNELS_UNROLL
         for (std::size_t j = 0; j < 4; ++j) {
             put(part, j, iq4_levels(low_nibbles(quad.v[j])));
             put(part, j + 4, iq4_levels(high_nibbles(quad.v[j])));
@@ -247,6 +253,7 @@ struct DecodeIQ4_XS {
         const Quad head = load_quad(rows, 0);  // d and scales_h, scales_l, and eight bytes of codes
         const VF d = low_half_to_float(head.v[0]);
         const VU scales_h = hn::ShiftRight<16>(head.v[0]);
+        KERNELS_UNROLL
         for (int b = 0; b < 8; ++b) {
             const VU low = hn::And(hn::ShiftRightSame(head.v[1], 4 * b), hn::Set(DU(), 15U));
             const VU high = hn::And(hn::ShiftRightSame(scales_h, 2 * b), hn::Set(DU(), 3U));
@@ -255,6 +262,7 @@ struct DecodeIQ4_XS {
             const auto group = static_cast<std::size_t>(b);
             put_scale(part, group, hn::Mul(d, scale));
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 16 * group);
+            KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j) {
                 put(part, 8 * group + j, iq4_levels(low_nibbles(quad.v[j])));
                 put(part, 8 * group + j + 4, iq4_levels(high_nibbles(quad.v[j])));
@@ -276,12 +284,14 @@ HWY_INLINE void put_scales_k4(const BlockRows& rows, const PanelPart& part) {
                           hn::Or(low_nibbles(c), hn::ShiftLeft<4>(bit_pairs(a, 6)))};
     const VU mins[2] = {hn::And(b, six),
                         hn::Or(high_nibbles(c), hn::ShiftLeft<4>(bit_pairs(b, 6)))};
+    KERNELS_UNROLL
     for (std::size_t half = 0; half < 2; ++half)
-        for (int j = 0; j < 4; ++j) {
-            const std::size_t group = 4 * half + static_cast<std::size_t>(j);
-            put_scale(part, group, hn::Mul(d, to_float(byte_of(scales[half], j))));
-            put_min(part, group, hn::Mul(minus_dmin, to_float(byte_of(mins[half], j))));
-        }
+        KERNELS_UNROLL
+    for (int j = 0; j < 4; ++j) {
+        const std::size_t group = 4 * half + static_cast<std::size_t>(j);
+        put_scale(part, group, hn::Mul(d, to_float(byte_of(scales[half], j))));
+        put_min(part, group, hn::Mul(minus_dmin, to_float(byte_of(mins[half], j))));
+    }
 }
 
 struct DecodeQ4_K {
@@ -290,9 +300,11 @@ struct DecodeQ4_K {
     static constexpr std::size_t kValues = 256;
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scales_k4(rows, part);
+        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 8; ++piece) {  // two pieces of 16 bytes per group pair
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 16 * piece);
             const std::size_t at = 16 * (piece / 2) + 4 * (piece % 2);
+            KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j) {
                 put(part, at + j, low_nibbles(quad.v[j]));
                 put(part, at + 8 + j, high_nibbles(quad.v[j]));
@@ -308,11 +320,14 @@ struct DecodeQ5_K {
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scales_k4(rows, part);
         const VU one = hn::Set(DU(), 0x01010101U);
+        KERNELS_UNROLL
         for (std::size_t side = 0; side < 2; ++side) {  // values 0..15 and 16..31 of every group
             const Quad high = load_quad(rows, offsetof(Block, qh) + 16 * side);
+            KERNELS_UNROLL
             for (std::size_t pair = 0; pair < 4; ++pair) {
                 const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * pair + 16 * side);
                 const int bit = static_cast<int>(2 * pair);
+                KERNELS_UNROLL
                 for (std::size_t j = 0; j < 4; ++j) {
                     const VU even = hn::And(hn::ShiftRightSame(high.v[j], bit), one);
                     const VU odd = hn::And(hn::ShiftRightSame(high.v[j], bit + 1), one);
@@ -332,18 +347,21 @@ struct DecodeQ6_K {
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         const VF d = high_half_to_float(load_dword(rows, offsetof(Block, d) - 2));
         const Quad scales = load_quad(rows, offsetof(Block, scales));
+        KERNELS_UNROLL
         for (std::size_t s = 0; s < 16; ++s) {
             // To the top and back: the sign comes along.
             const VI top = hn::BitCast(
                 DI(), hn::ShiftLeftSame(scales.v[s / 4], 24 - 8 * static_cast<int>(s % 4)));
             put_scale(part, s, hn::Mul(d, hn::ConvertTo(DF(), hn::ShiftRight<24>(top))));
         }
+        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {  // half of the block, side of the group
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
             const Quad low = load_quad(rows, 64 * half + 16 * side);
             const Quad low2 = load_quad(rows, 64 * half + 32 + 16 * side);
             const Quad high = load_quad(rows, offsetof(Block, qh) + 32 * half + 16 * side);
+            KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j) {
                 const std::size_t at = 32 * half + 4 * side + j;
                 const VU h = high.v[j];
@@ -368,20 +386,24 @@ struct DecodeQ2_K {
         const VF d = low_half_to_float(head);
         const VF minus_dmin = hn::Neg(high_half_to_float(head));
         const Quad scales = load_quad(rows, offsetof(Block, scales));
+        KERNELS_UNROLL
         for (std::size_t s = 0; s < 16; ++s) {
             const int j = static_cast<int>(s % 4);
             put_scale(part, s, hn::Mul(d, to_float(byte_of(low_nibbles(scales.v[s / 4]), j))));
             put_min(part, s,
                     hn::Mul(minus_dmin, to_float(byte_of(high_nibbles(scales.v[s / 4]), j))));
         }
+        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * half + 16 * side);
+            KERNELS_UNROLL
             for (std::size_t g = 0; g < 4; ++g)
-                for (std::size_t j = 0; j < 4; ++j)
-                    put(part, 32 * half + 8 * g + 4 * side + j,
-                        bit_pairs(quad.v[j], static_cast<int>(2 * g)));
+                KERNELS_UNROLL
+            for (std::size_t j = 0; j < 4; ++j)
+                put(part, 32 * half + 8 * g + 4 * side + j,
+                    bit_pairs(quad.v[j], static_cast<int>(2 * g)));
         }
     }
 };
@@ -395,29 +417,33 @@ struct DecodeQ3_K {
         const VU a = load_dword(rows, offsetof(Block, scales));
         const VU b = load_dword(rows, offsetof(Block, scales) + 4);
         const VU c = load_dword(rows, offsetof(Block, scales) + 8);
+        KERNELS_UNROLL
         for (std::size_t quarter = 0; quarter < 4; ++quarter) {  // four scales each
             const VU packed = quarter % 2 == 0 ? a : b;
             const VU low = quarter < 2 ? low_nibbles(packed) : high_nibbles(packed);
             const VU high = bit_pairs(c, static_cast<int>(2 * quarter));
             const VU six = hn::Or(low, hn::ShiftLeft<4>(high));
+            KERNELS_UNROLL
             for (int j = 0; j < 4; ++j)
                 put_scale(part, 4 * quarter + static_cast<std::size_t>(j),
                           hn::Mul(d, hn::Sub(to_float(byte_of(six, j)), hn::Set(DF(), 32.0F))));
         }
         const VU one = hn::Set(DU(), 0x01010101U);
+        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * half + 16 * side);
             const Quad mask = load_quad(rows, offsetof(Block, hmask) + 16 * side);
+            KERNELS_UNROLL
             for (std::size_t g = 0; g < 4; ++g)
-                for (std::size_t j = 0; j < 4; ++j) {
-                    const int bit = static_cast<int>(4 * half + g);
-                    const VU third = hn::And(hn::ShiftRightSame(mask.v[j], bit), one);
-                    put(part, 32 * half + 8 * g + 4 * side + j,
-                        hn::Or(bit_pairs(quad.v[j], static_cast<int>(2 * g)),
-                               hn::ShiftLeft<2>(third)));
-                }
+                KERNELS_UNROLL
+            for (std::size_t j = 0; j < 4; ++j) {
+                const int bit = static_cast<int>(4 * half + g);
+                const VU third = hn::And(hn::ShiftRightSame(mask.v[j], bit), one);
+                put(part, 32 * half + 8 * g + 4 * side + j,
+                    hn::Or(bit_pairs(quad.v[j], static_cast<int>(2 * g)), hn::ShiftLeft<2>(third)));
+            }
         }
     }
 };

@@ -54,35 +54,45 @@ template <class Weight, std::size_t rows, std::size_t columns>
 HWY_NOINLINE void multiply(const std::uint8_t* w, std::int64_t row_bytes, std::size_t k,
                            const float* const* x, float* out) {
     VF sum[rows][columns];
+    KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r)
-        for (std::size_t c = 0; c < columns; ++c)
-            sum[r][c] = hn::Zero(DF());
+        KERNELS_UNROLL
+    for (std::size_t c = 0; c < columns; ++c)
+        sum[r][c] = hn::Zero(DF());
     const auto stride = static_cast<std::size_t>(row_bytes);
     const std::size_t whole = k / kLanes * kLanes;
     for (std::size_t i = 0; i < whole; i += kLanes) {
         VF column[columns];
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c)
             column[c] = hn::LoadU(DF(), x[c] + i);
+        KERNELS_UNROLL
         for (std::size_t r = 0; r < rows; ++r) {
             const VF weights = Weight::load(w + r * stride + i * Weight::kBytes);
+            KERNELS_UNROLL
             for (std::size_t c = 0; c < columns; ++c)
                 sum[r][c] = hn::MulAdd(weights, column[c], sum[r][c]);
         }
     }
     if (whole < k) {
         VF column[columns];
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c)
             column[c] = load_part(x[c] + whole, k - whole);
+        KERNELS_UNROLL
         for (std::size_t r = 0; r < rows; ++r) {
             const VF weights =
                 load_weights_part<Weight>(w + r * stride + whole * Weight::kBytes, k - whole);
+            KERNELS_UNROLL
             for (std::size_t c = 0; c < columns; ++c)
                 sum[r][c] = hn::MulAdd(weights, column[c], sum[r][c]);
         }
     }
+    KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r)
-        for (std::size_t c = 0; c < columns; ++c)
-            out[c * kTileStride + r] = sum_of(sum[r][c]);
+        KERNELS_UNROLL
+    for (std::size_t c = 0; c < columns; ++c)
+        out[c * kTileStride + r] = sum_of(sum[r][c]);
 }
 
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3

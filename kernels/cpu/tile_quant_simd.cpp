@@ -109,12 +109,15 @@ HWY_INLINE void group_sums(const std::uint32_t* codes, const std::uint8_t* const
         // Unsigned codes would saturate the pair sums; |signed code| <= 128 stays just below:
         // 2 * 128 * 127 = 32512.
         (void)start;
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c)
             sum[c] = hn::Zero(DI());
+        KERNELS_UNROLL
         for (std::size_t j = 0; j < kDwords; ++j) {
             const VU biased = hn::Load(DU(), codes + j * kLanes);
             const VI w = hn::BitCast(DI(), hn::Xor(biased, hn::Set(DU(), 0x80808080U)));
             const VU magnitude = hn::BitCast(DU(), hn::Abs(hn::BitCast(DI8(), w)));
+            KERNELS_UNROLL
             for (std::size_t c = 0; c < columns; ++c) {
                 const VI a = broadcast_activations(column[c] + q_offset + 4 * j);
                 sum[c] = add_pairs(sum[c], pair_products(magnitude, move_signs(a, w)));
@@ -125,27 +128,35 @@ HWY_INLINE void group_sums(const std::uint32_t* codes, const std::uint8_t* const
         constexpr std::size_t kFits = 32767U / (((1U << Shape::kBits) - 1U) * 254U);
         constexpr std::size_t kRun = kFits < kDwords ? (kFits < 4 ? kFits : 4) : kDwords;
         static_assert(kRun >= 1 && kDwords % kRun == 0);
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c)
             sum[c] = start[c];
+        KERNELS_UNROLL
         for (std::size_t j = 0; j < kDwords; j += kRun) {
             VI16 pairs[columns];
+            KERNELS_UNROLL
             for (std::size_t i = 0; i < kRun; ++i) {
                 const VU w = hn::Load(DU(), codes + (j + i) * kLanes);
+                KERNELS_UNROLL
                 for (std::size_t c = 0; c < columns; ++c) {
                     const VI a = broadcast_activations(column[c] + q_offset + 4 * (j + i));
                     const VI16 products = pair_products(w, a);
                     pairs[c] = i == 0 ? products : hn::Add(pairs[c], products);
                 }
             }
+            KERNELS_UNROLL
             for (std::size_t c = 0; c < columns; ++c)
                 sum[c] = add_pairs(sum[c], pairs[c]);
         }
     }
 #else
+    KERNELS_UNROLL
     for (std::size_t c = 0; c < columns; ++c)
         sum[c] = start[c];
+    KERNELS_UNROLL
     for (std::size_t j = 0; j < kDwords; ++j) {
         const VU w = hn::Load(DU(), codes + j * kLanes);
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c)
             sum[c] = add_products(sum[c], w, broadcast_activations(column[c] + q_offset + 4 * j));
     }
@@ -177,6 +188,7 @@ HWY_NOINLINE void add_panel(const Panel& panel, const ActivationLayout& layout,
     const std::size_t minus_sum = kBy16 ? layout.minus_sum16 : layout.minus_sum;
     const std::size_t d_sum = kBy16 ? layout.d_sum16 : layout.d_sum;
     VF total[columns];
+    KERNELS_UNROLL
     for (std::size_t c = 0; c < columns; ++c)
         total[c] = hn::LoadU(DF(), out + c * kTileStride);
     const std::size_t groups = panel.values / kGroup;
@@ -184,6 +196,7 @@ HWY_NOINLINE void add_panel(const Panel& panel, const ActivationLayout& layout,
         const std::size_t group = panel.first_value / kGroup + g;  // in the row
         VI start[columns];
         VI sum[columns];
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c) {
             if constexpr (Shape::kOffsetLog2 >= 0) {
                 start[c] = hn::ShiftLeft<Shape::kOffsetLog2>(
@@ -195,6 +208,7 @@ HWY_NOINLINE void add_panel(const Panel& panel, const ActivationLayout& layout,
         group_sums<Shape, columns>(panel.codes + g * (kGroup / 4) * kLanes, column,
                                    panel.first_value + g * kGroup, start, sum);
         const VF scale = hn::Load(DF(), panel.scales + g * kLanes);
+        KERNELS_UNROLL
         for (std::size_t c = 0; c < columns; ++c) {
             const VF d =
                 hn::Set(DF(), read_at<float>(column[c], layout.d, kBy16 ? group / 2 : group));
@@ -202,11 +216,13 @@ HWY_NOINLINE void add_panel(const Panel& panel, const ActivationLayout& layout,
         }
         if constexpr (Shape::kHasMin) {
             const VF min = hn::Load(DF(), panel.mins + g * kLanes);
+            KERNELS_UNROLL
             for (std::size_t c = 0; c < columns; ++c)
                 total[c] = hn::MulAdd(min, hn::Set(DF(), read_at<float>(column[c], d_sum, group)),
                                       total[c]);
         }
     }
+    KERNELS_UNROLL
     for (std::size_t c = 0; c < columns; ++c)
         hn::StoreU(total[c], DF(), out + c * kTileStride);
 }
