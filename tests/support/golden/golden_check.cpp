@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMissesShownMax = 8;
+constexpr std::int32_t kRowsMax = 4096;  // longer texts go in several steps
 constexpr int kExitMiss = 1;
 constexpr int kExitUsage = 2;
 
@@ -96,6 +97,7 @@ void run_with_model(const Json& document, Format format, const fs::path& path, c
     }
     SessionOptions options = flags.session;
     options.context = context_for(document, format);
+    options.rows_max = std::clamp(options.context, options.rows_max, kRowsMax);
     const auto session = ModelSession::open(*model, options);
     if (!session) return report.miss(session.error());
     if (format == Format::kPrompts) return check_prompts(document, **session, report);

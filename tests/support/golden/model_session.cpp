@@ -40,7 +40,7 @@ tl::expected<std::unique_ptr<ModelSession>, std::string> ModelSession::open(
                                                 .sequences_max = options.sequences,
                                                 .step_rows_max = options.rows_max,
                                                 .logit_rows_max = options.rows_max,
-                                                .block_tokens = 16,  // many page borders
+                                                .block_tokens = options.block_tokens,
                                                 .kv_dtype = options.kv_dtype};
     auto runner = replica::ModelRunner::load(session->file_, *session->backend_, runner_options,
                                              replica::LoadProgress{});
@@ -74,6 +74,43 @@ std::span<const float> ModelSession::step_mtp(std::int32_t sequence,
                                               std::span<const std::int32_t> tokens) {
     const Chunk chunk{.sequence = sequence, .tokens = tokens, .logits = Rows::kAll};
     return run(std::span(&chunk, 1), mtp_lengths_, true);
+}
+
+std::span<const float> ModelSession::step_mtp_all_visible(std::span<const std::int32_t> tokens,
+                                                          std::size_t begin, std::size_t count) {
+    assert(options_.block_tokens == 1 && "entries are exchanged page by page");
+    assert(count <= static_cast<std::size_t>(options_.sequences) && "one sequence an entry");
+    const auto entries = static_cast<std::int32_t>(tokens.size());
+    const std::int32_t blocks_per_seq = runner_->limits().step.blocks_per_seq;
+    const auto table_width = static_cast<std::size_t>(blocks_per_seq);
+    std::vector<std::int32_t> position, row, row_begin{0}, slots(count, 0);
+    std::vector<std::int32_t> block_table(count * table_width);
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::span table = std::span(block_table).subspan(i * table_width, table_width);
+        for (std::int32_t b = 0; b < blocks_per_seq; ++b) {
+            table[static_cast<std::size_t>(b)] = b * options_.sequences;
+        }
+        std::swap(table[begin + i], table[tokens.size() - 1]);
+        position.push_back(static_cast<std::int32_t>(begin + i));
+        row.push_back(static_cast<std::int32_t>(i));
+        row_begin.push_back(static_cast<std::int32_t>(i) + 1);
+    }
+    const std::vector<std::int32_t> before(count, entries - 1);
+    const std::vector<std::int32_t> after(count, entries);
+    kernels::StepDescriptor step;
+    step.rows = step.seqs = step.logit_rows = static_cast<std::int32_t>(count);
+    step.token = tokens.subspan(begin, count);
+    step.position = position;
+    step.seq_of_row = row;
+    step.row_begin = row_begin;
+    step.kv_len_before = before;
+    step.kv_len = after;
+    step.state_slot = slots;
+    step.block_table = block_table;
+    step.blocks_per_seq_max = blocks_per_seq;
+    step.logit_row = row;
+    step.wants_logits = true;
+    return runner_->run_mtp(step, static_cast<std::int32_t>(begin)).logits;
 }
 
 std::span<const float> ModelSession::run(std::span<const Chunk> chunks,

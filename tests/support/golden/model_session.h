@@ -23,6 +23,7 @@ struct SessionOptions {
     std::int32_t rows_max = 512;  // of one step
     std::int32_t sequences = 8;
     std::int32_t context = 1024;
+    std::int32_t block_tokens = 16;  // small pages: many page borders
     kernels::DType kv_dtype = kernels::DType::kF32;
 };
 
@@ -50,6 +51,13 @@ public:
     /// One MTP step of `sequence`: `tokens[m]` joins hidden row m of the last trunk step. All rows'
     /// logits.
     std::span<const float> step_mtp(std::int32_t sequence, std::span<const std::int32_t> tokens);
+
+    /// Again the MTP entries [begin, begin + count) of sequence 0, each seeing all `tokens.size()`
+    /// entries instead of those before it alone: every entry asks as if it were the last. The order
+    /// of pages is free, so entry p swaps places with the last one. Wants pages of one token, and
+    /// the entries computed by step_mtp.
+    std::span<const float> step_mtp_all_visible(std::span<const std::int32_t> tokens,
+                                                std::size_t begin, std::size_t count);
 
     /// Forgets what the sequence holds.
     void reset(std::int32_t sequence);
