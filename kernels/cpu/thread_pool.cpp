@@ -13,9 +13,11 @@
 namespace kernels::cpu {
 namespace {
 
-/// About 20 microseconds of polling: longer than the gap between two loops of a step, shorter than
-/// anybody would notice when a replica goes idle.
-constexpr int kSpinsWhenAlone = 600;
+/// First a few microseconds of polling, as long as the gap between two loops of a step; then some
+/// rounds of giving way, since under load the thread waited for may need this very processor; then
+/// sleep. With more threads than processors there is no polling.
+constexpr int kPolls = 128;
+constexpr int kYields = 16;
 
 void relax() {
 #if defined(__x86_64__)
@@ -26,10 +28,14 @@ void relax() {
 }
 
 /// Waits until `value` differs from `old`.
-void wait_while_equal(const std::atomic<std::uint32_t>& value, std::uint32_t old, int spins) {
-    for (int i = 0; i < spins; ++i) {
+void wait_while_equal(const std::atomic<std::uint32_t>& value, std::uint32_t old, int polls) {
+    for (int i = 0; i < polls; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         relax();
+    }
+    for (int i = 0; i < kYields; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+        std::this_thread::yield();
     }
     value.wait(old, std::memory_order_acquire);
 }
@@ -51,7 +57,7 @@ int usable_processors() {
 
 ThreadPool::ThreadPool(int threads, std::vector<int> cores)
     : threads_(threads > 0 ? threads : usable_processors()),
-      spins_(threads_ <= usable_processors() ? kSpinsWhenAlone : 0),
+      polls_(threads_ <= usable_processors() ? kPolls : 0),
       cores_(std::move(cores)) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -100,13 +106,13 @@ void ThreadPool::run_erased(std::int64_t count, Function function, const void* c
     run_part(0);
     for (std::uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
          left = pending_.load(std::memory_order_acquire))
-        wait_while_equal(pending_, left, spins_);
+        wait_while_equal(pending_, left, polls_);
 }
 
 void ThreadPool::work(int thread) {
     std::uint32_t seen = 0;
     while (true) {
-        wait_while_equal(epoch_, seen, spins_);
+        wait_while_equal(epoch_, seen, polls_);
         const std::uint32_t now = epoch_.load(std::memory_order_acquire);
         if (now == seen) continue;  // woken for nothing
         seen = now;

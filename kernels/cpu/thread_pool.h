@@ -1,12 +1,12 @@
 // A few threads that share one loop at a time.
 //
 //   caller:  run(count, body) ── epoch + 1 ──▶ body(thread 0, part 0) ── waits for the others
-//   worker:  spins a little, then sleeps ────▶ body(thread t, part t) ── pending - 1
+//   worker:  polls a little, then sleeps ────▶ body(thread t, part t) ── pending - 1
 //
 // The partition is static: thread t of T takes [count*t/T, count*(t+1)/T). Which thread does what
 // is therefore fixed, though no result may depend on it. A step runs hundreds of such loops a few
-// microseconds apart, so a worker polls for a moment before it sleeps in the kernel; when there are
-// more threads than processors it sleeps at once.
+// microseconds apart, so a waiting thread polls for a moment and gives way a few times before it
+// sleeps in the kernel.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,7 @@ private:
     void run_part(int thread) const;
 
     int threads_;
-    int spins_;  // polls before sleeping
+    int polls_;  // before giving way and sleeping
     std::vector<int> cores_;
     bool caller_is_pinned_ = false;
 
