@@ -1,6 +1,4 @@
 // The process: HTTP, the engine model on timers, faults. See fake_replica.h.
-#include "tests/support/fake_replica.h"
-
 #include <csignal>
 #include <cstdio>
 #include <deque>
@@ -18,6 +16,7 @@
 #include "proto/route_table.h"
 #include "proto/sse.h"
 #include "proto/status.h"
+#include "tests/support/fake_replica.h"
 
 namespace fake {
 namespace {
@@ -260,17 +259,13 @@ private:
         if (!expected.empty() && expected != options_.instance) {
             log_line("refused", dispatch, request.request_id);
             (void)co_await exchange.send(
-                proto::error_response({.code = proto::ErrorCode::kBadRequest,
-                                       .message = "other instance",
-                                       .status = 421}));
+                proto::error_response({proto::ErrorCode::kBadRequest, "other instance", {}, 421}));
             co_return;
         }
         if (options_.refuse) {
             log_line("refused", dispatch, request.request_id);
             const bool is_busy = *options_.refuse == 429 || *options_.refuse == 503;
-            proto::ApiError error{.code = proto::ErrorCode::kQueueFull,
-                                  .message = "scripted",
-                                  .status = options_.refuse};
+            proto::ApiError error{proto::ErrorCode::kQueueFull, "scripted", {}, options_.refuse};
             if (is_busy) error.retry_after_s = options_.retry_after;
             (void)co_await exchange.send(proto::error_response(error));
             co_return;
@@ -279,10 +274,8 @@ private:
         if (script.has_die_text) die_now();
         if (script.prompt_tokens > options_.max_model_len) {
             log_line("refused", dispatch, request.request_id);
-            (void)co_await exchange.send(
-                proto::error_response({.code = proto::ErrorCode::kContextLengthExceeded,
-                                       .message = "scripted overflow",
-                                       .param = "messages"}));
+            (void)co_await exchange.send(proto::error_response(
+                {proto::ErrorCode::kContextLengthExceeded, "scripted overflow", "messages"}));
             co_return;
         }
         co_await run_sequence(exchange, script, dispatch);
