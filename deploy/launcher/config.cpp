@@ -185,6 +185,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
     std::string best;
     std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
     for (const std::string_view candidate : candidates) {
+        // Half a name is more often meant than another one of similar letters.
+        if (word.size() >= 4 && candidate.starts_with(word)) return std::string(candidate);
         const std::size_t d = distance(word, candidate);
         if (d < best_distance) {
             best_distance = d;
