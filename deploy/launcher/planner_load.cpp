@@ -46,9 +46,12 @@ std::string title_of(const Replica& replica) {
 void Planner::begin() {
     assert(fleet_.phase == FleetPhase::kIdle && "a fleet begins once");
     fleet_.phase = FleetPhase::kRunning;
-    act(SpawnRouter{});
-    for (Replica& replica : fleet_.replicas)
+    for (Replica& replica : fleet_.replicas) {
         want_start(replica);
+    }
+    // Before any load, since loads wait for an answer first; but the first thing the router hears
+    // of a replica is that it will come, not that it is absent.
+    act(SpawnRouter{});
 }
 
 void Planner::want_start(Replica& replica) {

@@ -80,8 +80,8 @@ void Supervisor::start(std::function<void(int code)> on_exit) {
     }
     wait_for_signal();
     every_second();
-    draw_board();
     post_event(Begin{});
+    draw_board();
 }
 
 /// Events that actions cause wait until the present plan has been carried out.
