@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kProbeName = "probe_function";
 constexpr std::string_view kProbeArgument = "probe_argument";
+constexpr std::string_view kProbeValue = "probe_value";
 
 /// A chat in which the assistant calls the probe function once.
 Json probe_context() {
@@ -26,7 +27,7 @@ Json probe_context() {
         {"id", "call_0"},
         {"type", "function"},
         {"function",
-         {{"name", kProbeName}, {"arguments", {{std::string(kProbeArgument), "probe_value"}}}}}};
+         {{"name", kProbeName}, {"arguments", {{std::string(kProbeArgument), kProbeValue}}}}}};
     const Json assistant = {
         {"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}};
     return {{"messages", Json::array({{{"role", "user"}, {"content", "probe"}}, assistant})},
@@ -84,6 +85,8 @@ OutputFormat detect_output_format(const Template& chat_template) {
     const std::string_view text = rendered->text;
     const std::size_t name = text.rfind(kProbeName);
     if (name == std::string_view::npos) return OutputFormat::kNone;
+    // A declaration names the function too, but only a call has the value.
+    if (text.find(kProbeValue, name) == std::string_view::npos) return OutputFormat::kNone;
     return format_of({text.substr(0, name), text.substr(name)});
 }
 

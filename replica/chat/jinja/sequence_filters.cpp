@@ -166,7 +166,8 @@ Value map(Interpreter& interpreter, const Value& input, const CallArguments& arg
     if (arguments.positional.empty()) {
         const Bound bound("map", arguments, {"attribute", "default"});
         if (!bound.has(0)) fail_type("map requires a filter argument");
-        for (const Value& item : iterate(interpreter.budget(), input)->items) {
+        const SequencePtr items = iterate(interpreter.budget(), input);
+        for (const Value& item : items->items) {
             interpreter.budget().charge_iteration();
             Value value = attribute_of(interpreter, item, bound[0]);
             if (value.is_undefined() && bound.has(1) && !bound[1].is_none()) value = bound[1];
@@ -176,7 +177,8 @@ Value map(Interpreter& interpreter, const Value& input, const CallArguments& arg
     }
     const std::string filter = name_argument(interpreter, arguments.positional.front());
     const CallArguments rest = rest_of(arguments, 1);
-    for (const Value& item : iterate(interpreter.budget(), input)->items) {
+    const SequencePtr items = iterate(interpreter.budget(), input);
+    for (const Value& item : items->items) {
         interpreter.budget().charge_iteration();
         result.push_back(interpreter.call_filter(filter, item, rest));
     }

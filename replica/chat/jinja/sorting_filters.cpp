@@ -70,7 +70,8 @@ Value dictsort(Interpreter& interpreter, const Value& input, const CallArguments
 Value sort(Interpreter& interpreter, const Value& input, const CallArguments& arguments) {
     const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
     std::vector<std::pair<Value, Value>> keyed;
-    for (const Value& item : iterate(interpreter.budget(), input)->items) {
+    const SequencePtr items = iterate(interpreter.budget(), input);
+    for (const Value& item : items->items) {
         const bool has_attribute = bound.has(2) && !bound[2].is_none();
         const Value subject = has_attribute ? attribute_of(interpreter, item, bound[2]) : item;
         keyed.emplace_back(sort_key(interpreter, subject, bound.flag(1)), item);
@@ -83,7 +84,8 @@ Value unique(Interpreter& interpreter, const Value& input, const CallArguments& 
     const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
     std::unordered_set<std::string> seen;
     std::vector<Value> result;
-    for (const Value& item : iterate(interpreter.budget(), input)->items) {
+    const SequencePtr items = iterate(interpreter.budget(), input);
+    for (const Value& item : items->items) {
         const bool has_attribute = bound.has(1) && !bound[1].is_none();
         const Value subject = has_attribute ? attribute_of(interpreter, item, bound[1]) : item;
         const auto key = hash_key(sort_key(interpreter, subject, bound.flag(0)));
@@ -98,7 +100,8 @@ Value sum(Interpreter& interpreter, const Value& input, const CallArguments& arg
     const Bound bound("sum", arguments, {"attribute", "start"});
     const bool has_attribute = bound.has(0) && !bound[0].is_none();
     Value total = bound.or_else(1, std::int64_t{0});
-    for (const Value& item : iterate(interpreter.budget(), input)->items) {
+    const SequencePtr items = iterate(interpreter.budget(), input);
+    for (const Value& item : items->items) {
         interpreter.budget().charge_iteration();
         total = arithmetic(interpreter.budget(), Arithmetic::Op::kAdd, total,
                            has_attribute ? attribute_of(interpreter, item, bound[0]) : item);
