@@ -1,0 +1,62 @@
+// A client that shows what is on the wire: one connection, raw bytes, closing when it is told to.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fleet {
+
+/// An answer as far as it was read.
+struct Answer {
+    int status = 0;
+    std::string head;          // status line and fields
+    std::string body;          // without chunk framing
+    bool is_complete = false;  // the body ended as its framing promised
+    bool is_closed = false;    // the server has closed the connection
+
+    [[nodiscard]] std::string header(const std::string& name) const;
+};
+
+class RawClient {
+public:
+    explicit RawClient(int port);
+    ~RawClient();
+    RawClient(const RawClient&) = delete;
+    RawClient& operator=(const RawClient&) = delete;
+
+    void post(const std::string& path, const std::string& body,
+              const std::vector<std::string>& fields = {});
+    void send(const std::string& bytes);
+
+    /// Reads until the body is complete or the connection ends.
+    Answer read_answer();
+    /// Reads until the body has at least `bytes` bytes; false when it ended before.
+    bool read_body_bytes(std::size_t bytes);
+
+    /// FIN, and RST.
+    void close();
+    void reset();
+
+private:
+    bool read_more();
+    Answer parse() const;
+
+    int fd_ = -1;
+    std::string received_;
+    bool is_closed_ = false;
+};
+
+/// One request on its own connection, read to its end.
+Answer post(int port, const std::string& path, const std::string& body,
+            const std::vector<std::string>& fields = {});
+
+/// Answers of many requests that are sent at once and read together, in order of `bodies`.
+/// `cancel_after` (same size, or empty) ends a request that long after its start; its answer then
+/// has status 0.
+std::vector<Answer> post_all(int port, const std::string& path,
+                             const std::vector<std::string>& bodies,
+                             const std::vector<std::chrono::milliseconds>& cancel_after = {});
+
+}  // namespace fleet
