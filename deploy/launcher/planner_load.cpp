@@ -251,7 +251,10 @@ void Planner::said_ready(Replica& replica, const proto::ReadyEvent& ready) {
         return;
     }
     const std::string expected = "CPU-" + std::to_string(replica.index);
-    if (ready.gpu_uuids != std::vector<std::string>{expected}) {
+    // A replica that counts devices and not shares of the cores has only one CPU to name.
+    const bool is_placed = ready.gpu_uuids.size() == 1 && (ready.gpu_uuids.front() == expected ||
+                                                           ready.gpu_uuids.front() == "CPU-0");
+    if (!is_placed) {
         std::string got;
         for (const std::string& uuid : ready.gpu_uuids)
             got += (got.empty() ? "" : ", ") + uuid;

@@ -275,7 +275,7 @@ TEST(FleetLoadTest, WrongPlacementIsQuarantinedAtOnce) {
     world.say_ready(0);
     world.say_until_selftest(1);
     world.say(1, proto::SelftestEvent{.passed = true, .tokens_sha256 = "same"});
-    world.say(1, proto::ReadyEvent{.gpu_uuids = {"CPU-0"}});
+    world.say(1, proto::ReadyEvent{.gpu_uuids = {"CPU-7"}});
     world.die(1, SIGKILL);
     EXPECT_EQ(world.state(1), kQuarantined);
     EXPECT_EQ(exit_code_of(world.replica(1).last_failure->kind), 9);
