@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -79,7 +80,7 @@ struct Golden {
     double mse_importance = 0.0;
 };
 
-const std::vector<Golden> kGoldens = {
+constexpr Golden kGoldens[] = {
     {DType::kQ8_0, 272, 0xa08f05bf, 6.05917e-6, 0xa08f05bf, 6.11247e-6},
     {DType::kQ4_0, 144, 0x7f137d4c, 2.02827e-3, std::nullopt},
     {DType::kQ4_1, 160, 0x5f0f79b5, 1.94058e-3, std::nullopt},
@@ -121,10 +122,10 @@ TEST(QuantEncodeTest, WritesThePublishedBytesWithImportance) {
     }
 }
 
-const std::vector<DType> kEncodable = {DType::kF32,    DType::kF16,    DType::kBF16, DType::kQ8_0,
-                                       DType::kQ4_0,   DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1,
-                                       DType::kIQ4_NL, DType::kIQ4_XS, DType::kQ4_K, DType::kQ5_K,
-                                       DType::kQ6_K};
+constexpr DType kEncodable[] = {DType::kF32,    DType::kF16,    DType::kBF16, DType::kQ8_0,
+                                DType::kQ4_0,   DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1,
+                                DType::kIQ4_NL, DType::kIQ4_XS, DType::kQ4_K, DType::kQ5_K,
+                                DType::kQ6_K};
 
 TEST(QuantEncodeTest, RandomRowsComeBackWithinTheErrorOfTheirBits) {
     // Relative root mean square error on normal values: about 2^-bits * the spread of a block.
@@ -205,7 +206,7 @@ TEST(QuantEncodeTest, SaysWhichTypesItCanWrite) {
     for (const Format& format : all_formats()) {
         if (!format.supported) continue;
         const auto dtype = static_cast<DType>(format.type_id);
-        EXPECT_EQ(can_encode(dtype), std::ranges::find(kEncodable, dtype) != kEncodable.end())
+        EXPECT_EQ(can_encode(dtype), std::ranges::find(kEncodable, dtype) != std::end(kEncodable))
             << format.name;
     }
 }

@@ -35,8 +35,10 @@ void write_model(const std::filesystem::path& path) {
     shape.ffn_width = 288;  // no multiple of 256: ffn_down falls back
     shape.heads = 4;
     shape.kv_heads = 1;
+    shape.head_size = 64;
     shape.key_heads = 1;
     shape.value_heads = 2;
+    shape.state_size = 64;
     shape.vocabulary = 320;
     shape.has_output = true;
     ASSERT_TRUE(synth({.output = path,

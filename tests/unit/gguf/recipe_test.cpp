@@ -145,7 +145,7 @@ struct PublishedSize {
     std::size_t tensors_without, tensors_with;
 };
 
-const std::vector<PublishedSize> kPublishedSizes = {
+constexpr PublishedSize kPublishedSizes[] = {
     {"0.8b", "iq4_xs", 493126912, 504093952, 320, 335},
     {"0.8b", "q4_k_m", 518335744, 530941184, 320, 335},
     {"2b", "iq4_xs", 1185000704, 1217516800, 320, 335},

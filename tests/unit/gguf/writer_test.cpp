@@ -41,12 +41,14 @@ GgufKeyValues some_key_values() {
     return values;
 }
 
-const std::vector<GgufTensorSpec> kSpecs = {{"a", DType::kF32, {3}},       // 12 bytes
-                                            {"b", DType::kQ8_0, {32, 2}},  // 68 bytes
-                                            {"c", DType::kF32, {1, 1, 2}}};
+std::vector<GgufTensorSpec> some_specs() {
+    return {{"a", DType::kF32, {3}},       // 12 bytes
+            {"b", DType::kQ8_0, {32, 2}},  // 68 bytes
+            {"c", DType::kF32, {1, 1, 2}}};
+}
 
 void write_good(const std::filesystem::path& path) {
-    auto writer = GgufWriter::create(path, some_key_values(), kSpecs);
+    auto writer = GgufWriter::create(path, some_key_values(), some_specs());
     ASSERT_TRUE(writer) << writer.error().text();
     const Bytes b = pattern(68, 100);
     ASSERT_TRUE(writer->write(2, 0, pattern(8, 50)));  // any order, any pieces
@@ -86,7 +88,7 @@ TEST(GgufWriterTest, LaysTensorsOutInOrderWithoutHoles) {
     EXPECT_EQ(file->tensors()[1].file_offset, start + 32);
     EXPECT_EQ(file->tensors()[2].file_offset, start + 32 + 96);
     EXPECT_EQ(file->parts()[0].bytes, start + 32 + 96 + 32);
-    EXPECT_EQ(gguf_data_bytes(kSpecs), 32U + 96U + 32U);
+    EXPECT_EQ(gguf_data_bytes(some_specs()), 32U + 96U + 32U);
 }
 
 TEST(GgufWriterTest, CopiedEntriesKeepTheirBytes) {
@@ -106,7 +108,7 @@ TEST(GgufWriterTest, NothingAppearsBeforeTheFileIsFinished) {
     const TempFolder folder;
     write_file(folder / "m.gguf", pattern(10, 0));
     {
-        auto writer = GgufWriter::create(folder / "m.gguf", some_key_values(), kSpecs);
+        auto writer = GgufWriter::create(folder / "m.gguf", some_key_values(), some_specs());
         ASSERT_TRUE(writer);
         ASSERT_TRUE(writer->write(0, 0, pattern(12, 1)));
         EXPECT_EQ(read_file(folder / "m.gguf"), pattern(10, 0)) << "the old file is still there";
@@ -125,7 +127,7 @@ TEST(GgufWriterTest, AModelWithoutTensorsIsAFile) {
 
 TEST(GgufWriterTest, AFolderThatDoesNotExistIsAnError) {
     const TempFolder folder;
-    const auto writer = GgufWriter::create(folder / "no/m.gguf", some_key_values(), kSpecs);
+    const auto writer = GgufWriter::create(folder / "no/m.gguf", some_key_values(), some_specs());
     ASSERT_FALSE(writer);
     EXPECT_EQ(writer.error().kind, GgufErrorKind::kIo);
     EXPECT_THAT(writer.error().text(), HasSubstr("no/m.gguf"));
