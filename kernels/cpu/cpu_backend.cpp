@@ -204,8 +204,10 @@ void CpuBackend::norm_row(const float* x, const TensorView& weight, float eps, f
 void CpuBackend::embed(const EmbedArgs& args) {
     assert(in_step_ && args.x.shape[1] == args.table.k);
     const cpu::Matrix& table = matrix(args.table);
-    for (std::int64_t m = 0; m < step_.rows; ++m)
-        embed_row(table, m, args.x.row<float>(m));
+    pool_.run(step_.rows, [&](const LoopPart& part) {
+        for (std::int64_t m = part.begin; m < part.end; ++m)
+            embed_row(table, m, args.x.row<float>(m));
+    });
 }
 
 void CpuBackend::run_linear(const cpu::LinearJob& job) {
@@ -284,13 +286,15 @@ void CpuBackend::head(const HeadArgs& args) {
 void CpuBackend::mtp_join(const MtpJoinArgs& args) {
     assert(in_step_ && args.joined.shape[1] == 2 * args.table.k);
     const cpu::Matrix& table = matrix(args.table);
-    for (std::int64_t m = 0; m < step_.rows; ++m) {
-        float* embedding = args.joined.row<float>(m);
-        embed_row(table, m, embedding);
-        norm_row(embedding, args.embed_norm_weight, args.norm_eps, embedding);
-        norm_row(args.hidden.row<float>(m), args.hidden_norm_weight, args.norm_eps,
-                 embedding + table.k);
-    }
+    pool_.run(step_.rows, [&](const LoopPart& part) {
+        for (std::int64_t m = part.begin; m < part.end; ++m) {
+            float* embedding = args.joined.row<float>(m);
+            embed_row(table, m, embedding);
+            norm_row(embedding, args.embed_norm_weight, args.norm_eps, embedding);
+            norm_row(args.hidden.row<float>(m), args.hidden_norm_weight, args.norm_eps,
+                     embedding + table.k);
+        }
+    });
 }
 
 void CpuBackend::publish_logits(const TensorView& logits) {

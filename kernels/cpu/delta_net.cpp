@@ -15,6 +15,12 @@ float softplus(float x) {
     return x > 20.0F ? x : std::log1p(std::exp(x));
 }
 
+/// Rows of a head the work memory of a thread has room for.
+int rows_per_call(const Context& context, const DeltaNetArgs& args) {
+    const std::int64_t room = context.scratch->work_values / (4 * std::int64_t{args.state_size});
+    return static_cast<int>(std::min<std::int64_t>(room, kDeltaRows));
+}
+
 void run_head(const Context& context, const DeltaNetArgs& args, std::int32_t s, std::int32_t head,
               float* work) {
     const StepDescriptor& step = *context.step;
@@ -25,29 +31,33 @@ void run_head(const Context& context, const DeltaNetArgs& args, std::int32_t s, 
     float* state = args.state.row<float>(step.state_slot[seq]) + head * size * size;
     if (step.kv_len_before[seq] == 0) std::fill(state, state + size * size, 0.0F);
 
-    const float* taps[kConvKernelMax];
-    DeltaHeadRow row{.state_size = args.state_size,
-                     .conv_kernel = args.conv_kernel,
-                     .norm_eps = args.norm_eps,
-                     .taps = taps,
-                     .conv_w = args.conv_w.as<float>(),
-                     .q_channel = key_head * size,
-                     .k_channel = (args.n_k + key_head) * size,
-                     .v_channel = (2 * args.n_k + head) * size,
-                     .norm_weight = args.norm_weight.as<float>(),
-                     .state = state,
-                     .work = work};
+    DeltaRow row[kDeltaRows];
+    DeltaHead job{.state_size = args.state_size,
+                  .conv_kernel = args.conv_kernel,
+                  .norm_eps = args.norm_eps,
+                  .conv_w = args.conv_w.as<float>(),
+                  .q_channel = key_head * size,
+                  .k_channel = (args.n_k + key_head) * size,
+                  .v_channel = (2 * args.n_k + head) * size,
+                  .norm_weight = args.norm_weight.as<float>(),
+                  .state = state,
+                  .row = row,
+                  .work = work};
     const std::int64_t begin = step.row_begin[seq];
     const std::int64_t rows = step.row_begin[seq + 1] - begin;
-    for (std::int64_t t = 0; t < rows; ++t) {
-        const std::int64_t m = begin + t;
-        convolution_taps(step, args, s, t, taps);
-        const float alpha = args.alpha.row<float>(m)[head] + args.dt_bias.as<float>()[head];
-        row.decay = std::exp(args.a.as<float>()[head] * softplus(alpha));
-        row.beta = 1.0F / (1.0F + std::exp(-args.beta.row<float>(m)[head]));
-        row.z = args.z.row<float>(m) + head * size;
-        row.y = args.y.row<float>(m) + head * size;
-        context.delta.head_row(row);
+    const int at_once = rows_per_call(context, args);
+    for (std::int64_t t0 = 0; t0 < rows; t0 += at_once) {
+        job.rows = static_cast<int>(std::min<std::int64_t>(at_once, rows - t0));
+        for (int i = 0; i < job.rows; ++i) {
+            const std::int64_t m = begin + t0 + i;
+            convolution_taps(step, args, s, t0 + i, row[i].taps);
+            const float alpha = args.alpha.row<float>(m)[head] + args.dt_bias.as<float>()[head];
+            row[i].decay = std::exp(args.a.as<float>()[head] * softplus(alpha));
+            row[i].beta = 1.0F / (1.0F + std::exp(-args.beta.row<float>(m)[head]));
+            row[i].z = args.z.row<float>(m) + head * size;
+            row[i].y = args.y.row<float>(m) + head * size;
+        }
+        context.delta.head(job);
     }
 }
 

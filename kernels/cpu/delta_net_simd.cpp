@@ -1,12 +1,13 @@
-// One row of one value head of the gated delta net, in f32: convolution and SiLU of the head's
+// Rows of one value head of the gated delta net, in f32: convolution and SiLU of the head's
 // channels, L2 norms, the delta rule on its state, RMSNorm, output gate.
 //
 //   S [value c][key i], key fastest:   p_c = e^g S_c.k    d_c = b (v_c - p_c)
 //                                      S_c <- e^g S_c + d_c k    o_c = S_c.q / sqrt(S)
 //
-// Shapes    taps [conv_kernel] rows of u; state [S, S]; y [S]
-// Moves     the state once, read and written: 128 KB a head at S = 128, from the second cache
-// Plan      four value rows at a time share q and k; sums across lanes once per value row. The
+// Shapes    row[t].taps [conv_kernel] rows of u; state [S, S]; row[t].y [S]
+// Moves     the state once per call, read and written: 128 KB a head at S = 128
+// Plan      eight value rows at a time (4 KB of state, in the first cache) walk through all rows of
+//           the call before the next eight; the arithmetic of a row does not notice. The
 //           convolution of q and k is done anew by each value head of a key head: a tenth of the
 //           work, and no head waits for another
 // Source    Yang et al. 2024, "Gated Delta Networks"; checked by tests/kernel/delta_net_test.cpp
@@ -23,37 +24,50 @@
 HWY_BEFORE_NAMESPACE();
 namespace kernels::cpu::HWY_NAMESPACE {
 
-/// Tap `j` of kLanes channels; a channel's taps lie together.
-HWY_INLINE VF load_taps(const float* conv_w, int conv_kernel, int j) {
+/// The taps of kLanes channels, one vector per tap; in memory a channel's taps lie together.
+HWY_INLINE void load_taps(const float* conv_w, int conv_kernel, VF (&taps)[kConvKernelMax]) {
+    if (conv_kernel == 4) {  // every published model
+        hn::LoadInterleaved4(DF(), conv_w, taps[0], taps[1], taps[2], taps[3]);
+        return;
+    }
     const VI lanes = hn::Mul(hn::Iota(DI(), 0), hn::Set(DI(), conv_kernel));
-    return hn::GatherIndex(DF(), conv_w + j, lanes);
+    for (int j = 0; j < conv_kernel; ++j)
+        taps[j] = hn::GatherIndex(DF(), conv_w + j, lanes);
 }
 
-/// out[i] = silu(sum of taps) for `count` channels from `first` on.
-HWY_INLINE void convolve(const DeltaHeadRow& row, std::int64_t first, std::size_t count,
-                         float* out) {
-    const float* w = row.conv_w + first * row.conv_kernel;
+HWY_INLINE float convolve_one(const float* w, const DeltaRow& row, int conv_kernel,
+                              std::int64_t channel) {
+    float sum = 0.0F;
+    for (int j = 0; j < conv_kernel; ++j)
+        if (row.taps[j] != nullptr) sum += w[j] * row.taps[j][channel];
+    return sum / (1.0F + std::exp(-sum));
+}
+
+/// silu(sum of taps) of the S channels from `first` on, for every row; row t's go to
+/// out + t * 4 * S.
+HWY_INLINE void convolve(const DeltaHead& head, std::int64_t first, float* out) {
+    const auto size = static_cast<std::size_t>(head.state_size);
+    const auto rows = static_cast<std::size_t>(head.rows);
+    const auto conv_kernel = static_cast<std::size_t>(head.conv_kernel);
+    const float* w = head.conv_w + first * head.conv_kernel;
     std::size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-        VF sum = hn::Zero(DF());
-        for (int j = 0; j < row.conv_kernel; ++j) {
-            const float* tap = row.taps[j];
-            const VF u = tap == nullptr ? hn::Zero(DF()) : hn::LoadU(DF(), tap + first + i);
-            sum = hn::MulAdd(
-                load_taps(w + i * static_cast<std::size_t>(row.conv_kernel), row.conv_kernel, j), u,
-                sum);
+    for (; i + kLanes <= size; i += kLanes) {
+        VF taps[kConvKernelMax];
+        load_taps(w + i * conv_kernel, head.conv_kernel, taps);
+        for (std::size_t t = 0; t < rows; ++t) {
+            VF sum = hn::Zero(DF());
+            for (std::size_t j = 0; j < conv_kernel; ++j) {
+                const float* tap = head.row[t].taps[j];
+                const VF u = tap == nullptr ? hn::Zero(DF()) : hn::LoadU(DF(), tap + first + i);
+                sum = hn::MulAdd(taps[j], u, sum);
+            }
+            hn::StoreU(silu_of(sum), DF(), out + t * 4 * size + i);
         }
-        hn::StoreU(silu_of(sum), DF(), out + i);
     }
-    for (; i < count; ++i) {
-        float sum = 0.0F;
-        for (int j = 0; j < row.conv_kernel; ++j)
-            if (row.taps[j] != nullptr)
-                sum +=
-                    w[i * static_cast<std::size_t>(row.conv_kernel) + static_cast<std::size_t>(j)] *
-                    row.taps[j][first + static_cast<std::int64_t>(i)];
-        out[i] = sum / (1.0F + std::exp(-sum));
-    }
+    for (; i < size; ++i)
+        for (std::size_t t = 0; t < rows; ++t)
+            out[t * 4 * size + i] = convolve_one(w + i * conv_kernel, head.row[t], head.conv_kernel,
+                                                 first + static_cast<std::int64_t>(i));
 }
 
 HWY_INLINE float sum_squares(const float* x, std::size_t count) {
@@ -127,40 +141,69 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
     }
 }
 
-void head_row(const DeltaHeadRow& row) {
-    const auto size = static_cast<std::size_t>(row.state_size);
-    float* q = row.work;
-    float* k = row.work + size;
-    float* v = row.work + 2 * size;
-    float* o = row.work + 3 * size;
-    convolve(row, row.q_channel, size, q);
-    convolve(row, row.k_channel, size, k);
-    convolve(row, row.v_channel, size, v);
-    scale(q, size,
-          1.0F /
-              (std::sqrt(sum_squares(q, size) + kL2Epsilon) * std::sqrt(static_cast<float>(size))));
-    scale(k, size, 1.0F / std::sqrt(sum_squares(k, size) + kL2Epsilon));
-
-    std::size_t c = 0;
-    for (; c + 4 <= size; c += 4)
-        update_state<4>(row.state + c * size, size, q, k, v + c, row.decay, row.beta, o + c);
-    for (; c < size; ++c)
-        update_state<1>(row.state + c * size, size, q, k, v + c, row.decay, row.beta, o + c);
-
+/// Normed and gated output of one row: y = RMSNorm(o) * silu(z).
+HWY_INLINE void finish_row(const DeltaHead& head, const DeltaRow& row, const float* o) {
+    const auto size = static_cast<std::size_t>(head.state_size);
     const float mean = sum_squares(o, size) / static_cast<float>(size);
-    const float factor = 1.0F / std::sqrt(mean + row.norm_eps);
+    const float factor = 1.0F / std::sqrt(mean + head.norm_eps);
     std::size_t i = 0;
     for (; i + kLanes <= size; i += kLanes) {
         const VF normed = hn::Mul(hn::Mul(hn::LoadU(DF(), o + i), hn::Set(DF(), factor)),
-                                  hn::LoadU(DF(), row.norm_weight + i));
+                                  hn::LoadU(DF(), head.norm_weight + i));
         hn::StoreU(hn::Mul(normed, silu_of(hn::LoadU(DF(), row.z + i))), DF(), row.y + i);
     }
     for (; i < size; ++i)
-        row.y[i] = o[i] * factor * row.norm_weight[i] * (row.z[i] / (1.0F + std::exp(-row.z[i])));
+        row.y[i] = o[i] * factor * head.norm_weight[i] * (row.z[i] / (1.0F + std::exp(-row.z[i])));
+}
+
+/// q, k, v and o of row t in the work memory.
+struct RowWork {
+    float *q, *k, *v, *o;
+    RowWork(const DeltaHead& head, std::size_t t) {
+        const auto size = static_cast<std::size_t>(head.state_size);
+        q = head.work + 4 * size * t;
+        k = q + size;
+        v = k + size;
+        o = v + size;
+    }
+};
+
+/// Takes `value_rows` rows of the state, from value `c` on, through all rows of the call.
+template <std::size_t value_rows>
+HWY_INLINE void walk_rows(const DeltaHead& head, std::size_t c) {
+    const auto size = static_cast<std::size_t>(head.state_size);
+    for (std::size_t t = 0; t < static_cast<std::size_t>(head.rows); ++t) {
+        const RowWork work(head, t);
+        update_state<value_rows>(head.state + c * size, size, work.q, work.k, work.v + c,
+                                 head.row[t].decay, head.row[t].beta, work.o + c);
+    }
+}
+
+void delta_head(const DeltaHead& head) {
+    const auto size = static_cast<std::size_t>(head.state_size);
+    const auto rows = static_cast<std::size_t>(head.rows);
+    const float query_scale = std::sqrt(static_cast<float>(size));
+    const RowWork first(head, 0);
+    convolve(head, head.q_channel, first.q);
+    convolve(head, head.k_channel, first.k);
+    convolve(head, head.v_channel, first.v);
+    for (std::size_t t = 0; t < rows; ++t) {
+        const RowWork work(head, t);
+        scale(work.q, size,
+              1.0F / (std::sqrt(sum_squares(work.q, size) + kL2Epsilon) * query_scale));
+        scale(work.k, size, 1.0F / std::sqrt(sum_squares(work.k, size) + kL2Epsilon));
+    }
+    std::size_t c = 0;
+    for (; c + 8 <= size; c += 8)
+        walk_rows<8>(head, c);
+    for (; c < size; ++c)
+        walk_rows<1>(head, c);
+    for (std::size_t t = 0; t < rows; ++t)
+        finish_row(head, head.row[t], RowWork(head, t).o);
 }
 
 DeltaKernels delta_table() {
-    return {head_row};
+    return {delta_head};
 }
 
 }  // namespace kernels::cpu::HWY_NAMESPACE

@@ -67,8 +67,6 @@ void convolution_taps(const StepDescriptor& step, const DeltaNetArgs& args, std:
 /// Brings the convolution states of the step's sequences up to date; after all heads are done.
 void store_convolution_state(const Context& context, const DeltaNetArgs& args);
 
-inline constexpr int kConvKernelMax = 8;
-
 /// Rotates the first n_rot values of a head in place; `rope` holds n_rot/2 cosines, then sines.
 template <class Real>
 void rotate(Real* head, const float* rope, int n_rot, RopePairing pairing) {

@@ -66,26 +66,34 @@ TileKernels quant_tile_kernel(DType dtype);
 TileKernels float_tile_kernel(DType dtype);
 
 // ---------------------------------------------------------------------------------------------
-// Gated delta net: one row of one value head
+// Gated delta net: consecutive rows of one value head
 
-struct DeltaHeadRow {
+inline constexpr int kConvKernelMax = 8;
+inline constexpr int kDeltaRows = 16;  // rows of one call, at most
+
+struct DeltaRow {
+    const float* taps[kConvKernelMax];  // rows of u, oldest first; null = zeros
+    float decay;                        // exp(g)
+    float beta;                         // after the sigmoid
+    const float* z;                     // [S]
+    float* y;                           // [S]
+};
+
+struct DeltaHead {
     int state_size = 0;  // S
     int conv_kernel = 0;
     float norm_eps = 0.0F;
-    const float* const* taps = nullptr;  // [conv_kernel] rows of u, oldest first; null = zeros
-    const float* conv_w = nullptr;       // [conv_dim, conv_kernel]
+    const float* conv_w = nullptr;                             // [conv_dim, conv_kernel]
     std::int64_t q_channel = 0, k_channel = 0, v_channel = 0;  // where the head's S channels begin
-    float decay = 0.0F;                                        // exp(g)
-    float beta = 0.0F;                                         // after the sigmoid
     const float* norm_weight = nullptr;                        // [S]
-    const float* z = nullptr;                                  // [S]
     float* state = nullptr;                                    // [S (value), S (key)], updated
-    float* work = nullptr;                                     // [4 * S]
-    float* y = nullptr;                                        // [S]
+    const DeltaRow* row = nullptr;                             // [rows]
+    int rows = 0;                                              // 1..kDeltaRows
+    float* work = nullptr;                                     // [rows, 4 * S]
 };
 
 struct DeltaKernels {
-    void (*head_row)(const DeltaHeadRow& row);
+    void (*head)(const DeltaHead& head);
 };
 DeltaKernels delta_kernels();
 
