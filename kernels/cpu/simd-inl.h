@@ -15,8 +15,12 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
-// In front of loops over arrays of vectors: unrolled in full, the arrays become registers.
-#ifndef KERNELS_UNROLL
+// In front of loops over arrays of vectors: unrolled in full, the arrays become registers. Emulated
+// vectors have no registers, only more to compile.
+#undef KERNELS_UNROLL
+#if HWY_TARGET == HWY_EMU128
+#define KERNELS_UNROLL
+#else
 #define KERNELS_UNROLL _Pragma("GCC unroll 16")
 #endif
 

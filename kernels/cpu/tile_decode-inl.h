@@ -253,7 +253,6 @@ struct DecodeIQ4_XS {
         const Quad head = load_quad(rows, 0);  // d and scales_h, scales_l, and eight bytes of codes
         const VF d = low_half_to_float(head.v[0]);
         const VU scales_h = hn::ShiftRight<16>(head.v[0]);
-        KERNELS_UNROLL
         for (int b = 0; b < 8; ++b) {
             const VU low = hn::And(hn::ShiftRightSame(head.v[1], 4 * b), hn::Set(DU(), 15U));
             const VU high = hn::And(hn::ShiftRightSame(scales_h, 2 * b), hn::Set(DU(), 3U));
@@ -300,7 +299,6 @@ struct DecodeQ4_K {
     static constexpr std::size_t kValues = 256;
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scales_k4(rows, part);
-        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 8; ++piece) {  // two pieces of 16 bytes per group pair
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 16 * piece);
             const std::size_t at = 16 * (piece / 2) + 4 * (piece % 2);
@@ -320,10 +318,8 @@ struct DecodeQ5_K {
     static HWY_INLINE void decode(const BlockRows& rows, const PanelPart& part) {
         put_scales_k4(rows, part);
         const VU one = hn::Set(DU(), 0x01010101U);
-        KERNELS_UNROLL
         for (std::size_t side = 0; side < 2; ++side) {  // values 0..15 and 16..31 of every group
             const Quad high = load_quad(rows, offsetof(Block, qh) + 16 * side);
-            KERNELS_UNROLL
             for (std::size_t pair = 0; pair < 4; ++pair) {
                 const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * pair + 16 * side);
                 const int bit = static_cast<int>(2 * pair);
@@ -354,7 +350,6 @@ struct DecodeQ6_K {
                 DI(), hn::ShiftLeftSame(scales.v[s / 4], 24 - 8 * static_cast<int>(s % 4)));
             put_scale(part, s, hn::Mul(d, hn::ConvertTo(DF(), hn::ShiftRight<24>(top))));
         }
-        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {  // half of the block, side of the group
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
@@ -393,12 +388,10 @@ struct DecodeQ2_K {
             put_min(part, s,
                     hn::Mul(minus_dmin, to_float(byte_of(high_nibbles(scales.v[s / 4]), j))));
         }
-        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * half + 16 * side);
-            KERNELS_UNROLL
             for (std::size_t g = 0; g < 4; ++g)
                 KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j)
@@ -429,13 +422,11 @@ struct DecodeQ3_K {
                           hn::Mul(d, hn::Sub(to_float(byte_of(six, j)), hn::Set(DF(), 32.0F))));
         }
         const VU one = hn::Set(DU(), 0x01010101U);
-        KERNELS_UNROLL
         for (std::size_t piece = 0; piece < 4; ++piece) {
             const std::size_t half = piece / 2;
             const std::size_t side = piece % 2;
             const Quad quad = load_quad(rows, offsetof(Block, qs) + 32 * half + 16 * side);
             const Quad mask = load_quad(rows, offsetof(Block, hmask) + 16 * side);
-            KERNELS_UNROLL
             for (std::size_t g = 0; g < 4; ++g)
                 KERNELS_UNROLL
             for (std::size_t j = 0; j < 4; ++j) {
