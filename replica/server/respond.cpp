@@ -24,6 +24,8 @@ asio::awaitable<void> wait_for_end(Generation& generation) {
         co_await generation.next(std::nullopt);
 }
 
+/// Results of co_await have names here: GCC 12 broke the frames of coroutines that used them in a
+/// condition with an early co_return, or in `co_return co_await`.
 class Stream {
 public:
     Stream(proto::HttpExchange& exchange, const PreparedRequest& request, ResponseWriter& writer)
@@ -31,34 +33,41 @@ public:
 
     /// Each returns false when the client is gone.
     asio::awaitable<bool> start() {
-        if (exchange_.is_started()) co_return true;
-        proto::Headers headers = answer_headers(request_);
-        headers.add("Content-Type", std::string(proto::kSseContentType));
-        headers.add("Cache-Control", "no-cache");
-        co_return co_await exchange_.start_stream(200, std::move(headers));
+        bool is_open = true;
+        if (!exchange_.is_started()) {
+            proto::Headers headers = answer_headers(request_);
+            headers.add("Content-Type", std::string(proto::kSseContentType));
+            headers.add("Cache-Control", "no-cache");
+            is_open = co_await exchange_.start_stream(200, std::move(headers));
+        }
+        co_return is_open;
     }
 
     asio::awaitable<bool> send(std::string events) {
-        if (!co_await start()) co_return false;
+        bool is_open = co_await start();
         if (!has_opening_) events.insert(0, writer_.opening());
         has_opening_ = true;
-        if (events.empty()) co_return true;
-        co_return co_await exchange_.write(events);
+        if (is_open && !events.empty()) is_open = co_await exchange_.write(events);
+        co_return is_open;
     }
 
     asio::awaitable<bool> ping() {
-        if (!co_await start()) co_return false;
-        co_return co_await exchange_.write(proto::kSsePing);
+        bool is_open = co_await start();
+        if (is_open) is_open = co_await exchange_.write(proto::kSsePing);
+        co_return is_open;
     }
 
     /// The error event when the stream has begun, else an answer with its own status.
     asio::awaitable<void> fail(const proto::ApiError& error) {
         if (!exchange_.is_started()) {
-            co_await exchange_.send(proto::error_response(error));
+            proto::HttpResponse response = proto::error_response(error);
+            co_await exchange_.send(std::move(response));
             co_return;
         }
         exchange_.close_after();
-        if (co_await exchange_.write(proto::sse_error(error))) co_await exchange_.finish();
+        const std::string event = proto::sse_error(error);
+        const bool is_open = co_await exchange_.write(event);
+        if (is_open) co_await exchange_.finish();
     }
 
 private:
@@ -77,19 +86,22 @@ asio::awaitable<void> respond_streamed(proto::HttpExchange& exchange, Generation
         const auto updates = co_await generation.next(patience);
         if (generation.fault() || exchange.is_client_gone()) break;
         if (updates.empty()) {
-            if (!co_await stream.ping()) break;
+            const bool is_open = co_await stream.ping();
+            if (!is_open) break;
             continue;
         }
         std::string events;
         for (const ChoiceUpdate& update : updates)
             events += writer.chunk(update);
-        if (!co_await stream.send(std::move(events))) break;
+        const bool is_open = co_await stream.send(std::move(events));
+        if (!is_open) break;
     }
     if (generation.fault()) {
         co_await stream.fail(*generation.fault());
     } else if (generation.is_finished() && !exchange.is_client_gone()) {
         const std::string end = writer.closing(generation.totals()) + std::string(proto::kSseDone);
-        if (co_await stream.send(end)) co_await exchange.finish();
+        const bool is_open = co_await stream.send(end);
+        if (is_open) co_await exchange.finish();
     } else {
         generation.cancel();
     }
@@ -99,9 +111,9 @@ asio::awaitable<void> respond_streamed(proto::HttpExchange& exchange, Generation
 asio::awaitable<void> respond_whole(proto::HttpExchange& exchange, Generation& generation,
                                     ResponseWriter& writer) {
     while (!generation.is_finished()) {
-        for (ChoiceUpdate& update : co_await generation.next(std::nullopt)) {
+        std::vector<ChoiceUpdate> updates = co_await generation.next(std::nullopt);
+        for (ChoiceUpdate& update : updates)
             writer.collect(std::move(update));
-        }
         if (generation.fault()) break;
     }
     if (generation.fault()) {

@@ -40,7 +40,8 @@ void StatusPublisher::close() {
 asio::awaitable<void> StatusPublisher::stream(proto::HttpExchange& exchange) {
     proto::Headers headers{{"Content-Type", std::string(proto::kSseContentType)},
                            {"Cache-Control", "no-cache"}};
-    if (!co_await exchange.start_stream(200, std::move(headers))) co_return;
+    const bool is_open = co_await exchange.start_stream(200, std::move(headers));
+    if (!is_open) co_return;
     const auto reader =
         readers_.emplace(readers_.end(), Reader{asio::steady_timer(exchange.executor()), true, {}});
     exchange.on_disconnect([reader] { reader->wake.cancel(); });
@@ -63,7 +64,8 @@ asio::awaitable<void> StatusPublisher::serve(proto::HttpExchange& exchange, Read
             events += event;
         reader.done_events.clear();
         events += proto::sse_event("status", report());
-        if (!co_await exchange.write(events)) co_return;
+        const bool is_open = co_await exchange.write(events);
+        if (!is_open) co_return;
         while (!is_over() && !reader.has_news &&
                Clock::now() < sent_at + proto::kStatusIntervalMax) {
             co_await sleep_until(sent_at + proto::kStatusIntervalMax);

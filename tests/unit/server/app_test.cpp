@@ -276,7 +276,9 @@ TEST(AppTest, ReasoningAndToolCallsAreTheSameStreamedAndWhole) {
             const Json& function = delta["tool_calls"][0]["function"];
             streamed += function.value("arguments", "");
         }
-        if (!choice["finish_reason"].is_null()) EXPECT_EQ(choice["finish_reason"], "tool_calls");
+        if (!choice["finish_reason"].is_null()) {
+            EXPECT_EQ(choice["finish_reason"], "tool_calls");
+        }
     }
     EXPECT_EQ(reasoning, "The tool fits.");
     EXPECT_EQ(streamed, arguments);
@@ -368,7 +370,7 @@ TEST(AppTest, ModelsInfoPropsHealthReadyAndMetricsAnswer) {
     EXPECT_THAT(metrics.headers.get("content-type"), HasSubstr("text/plain"));
     for (const char* line :
          {R"(quadriga_replica_ready{model="pony",replica="0"} 1)",
-          R"(quadriga_replica_requests_finished_total{model="pony",reason="stop",replica="0"} 1)",
+          R"(quadriga_replica_requests_finished_total{model="pony",replica="0",reason="stop"} 1)",
           "quadriga_replica_time_to_first_token_seconds_count", "quadriga_replica_kv_blocks_total",
           "process_resident_memory_bytes"}) {
         EXPECT_THAT(metrics.body, HasSubstr(line));
@@ -464,7 +466,7 @@ TEST(AppTest, AClientThatLeavesFreesEverythingWithinAStep) {
     EXPECT_EQ(status["kv_blocks_free"], status["kv_blocks_total"]);
     EXPECT_THAT(
         replica.get("/metrics").body,
-        HasSubstr(R"(client_disconnects_total{model="pony",phase="decode",replica="0"} 1)"));
+        HasSubstr(R"(client_disconnects_total{model="pony",replica="0",phase="decode"} 1)"));
 }
 
 TEST(AppTest, BeyondRunningAndWaitingPlacesTheAnswerIs429) {
