@@ -42,12 +42,18 @@ tcp::acceptor open_acceptor(const asio::any_io_executor& executor,
         acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), *options.listen_fd);
         return acceptor;
     }
-    const tcp::endpoint endpoint(asio::ip::make_address(options.address), options.port);
-    acceptor.open(endpoint.protocol());
-    set_close_on_exec(acceptor.native_handle());
-    acceptor.set_option(tcp::acceptor::reuse_address(true));
-    acceptor.bind(endpoint);
-    acceptor.listen(options.backlog);
+    try {
+        const tcp::endpoint endpoint(asio::ip::make_address(options.address), options.port);
+        acceptor.open(endpoint.protocol());
+        set_close_on_exec(acceptor.native_handle());
+        acceptor.set_option(tcp::acceptor::reuse_address(true));
+        acceptor.bind(endpoint);
+        acceptor.listen(options.backlog);
+    } catch (const boost::system::system_error& error) {
+        // The standard type, as promised; its text names the address and not a line of a library.
+        throw std::system_error(error.code(), "cannot listen on " + options.address + ":" +
+                                                  std::to_string(options.port));
+    }
     return acceptor;
 }
 

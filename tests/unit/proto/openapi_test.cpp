@@ -1,0 +1,54 @@
+// The OpenAPI document against the tables it is made from.
+#include "proto/openapi.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/fields.h"
+#include "proto/json_reader.h"
+
+namespace proto_test {
+namespace {
+
+using proto::Json;
+
+TEST(OpenApiTest, HoldsEveryFieldThatIsNotRefused) {
+    const proto::Result<Json> document = proto::read_json(proto::openapi_json("1.2.3"));
+    ASSERT_TRUE(document);
+    EXPECT_EQ((*document)["openapi"], "3.1.0");
+    EXPECT_EQ((*document)["info"]["version"], "1.2.3");
+    const Json& schemas = (*document)["components"]["schemas"];
+    for (const proto::FieldSpec& spec : proto::request_fields()) {
+        const bool is_listed = spec.mark != proto::FieldMark::kRefused;
+        const std::string name(spec.name);
+        if ((spec.endpoints & proto::kChat) != 0) {
+            EXPECT_EQ(schemas["ChatRequest"]["properties"].contains(name), is_listed) << name;
+        }
+        if ((spec.endpoints & proto::kCompletions) != 0) {
+            EXPECT_EQ(schemas["TextRequest"]["properties"].contains(name), is_listed) << name;
+        }
+    }
+    EXPECT_EQ(
+        schemas["ChatRequest"]["properties"]["n"].dump(),
+        R"({"type":"integer","minimum":1,"maximum":16,"description":"choices; the prompt is computed once"})");
+}
+
+TEST(OpenApiTest, EveryReferenceLeadsSomewhere) {
+    const Json document = proto::read_json(proto::openapi_json("1")).value();
+    int reference_count = 0;
+    const std::function<void(const Json&)> visit = [&](const Json& value) {
+        if (value.is_object() && value.contains("$ref")) {
+            ++reference_count;
+            const std::string pointer = value["$ref"].get<std::string>().substr(1);
+            EXPECT_TRUE(document.contains(Json::json_pointer(pointer))) << pointer;
+        }
+        if (value.is_structured()) {
+            for (const Json& child : value)
+                visit(child);
+        }
+    };
+    visit(document);
+    EXPECT_GT(reference_count, 10);
+}
+
+}  // namespace
+}  // namespace proto_test
