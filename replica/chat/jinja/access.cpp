@@ -86,9 +86,10 @@ std::optional<Value> item_of_text(Budget& budget, const TextPtr& text, std::int6
     return slice_bytes(budget, text, {begin, begin + decode_at(text->bytes, begin).bytes});
 }
 
-/// The positions a slice takes, as Python's slice.indices: `count` of them from `begin` by `step`.
+/// The positions a slice takes, as Python's slice.indices: `count` of them from `begin` by `step`,
+/// none at or beyond `end`.
 struct SliceRange {
-    std::int64_t begin = 0, step = 1;
+    std::int64_t begin = 0, end = 0, step = 1;
     std::size_t count = 0;
 };
 
@@ -102,9 +103,9 @@ SliceRange resolve_slice(std::optional<std::int64_t> begin, std::optional<std::i
         if (!bound) return otherwise;
         return std::clamp(*bound < 0 ? *bound + length : *bound, lowest, highest);
     };
-    SliceRange range{clamp(begin, is_forward ? lowest : highest), step, 0};
-    const std::int64_t stop = clamp(end, is_forward ? highest : lowest);
-    const std::int64_t distance = is_forward ? stop - range.begin : range.begin - stop;
+    SliceRange range{clamp(begin, is_forward ? lowest : highest),
+                     clamp(end, is_forward ? highest : lowest), step, 0};
+    const std::int64_t distance = is_forward ? range.end - range.begin : range.begin - range.end;
     const std::int64_t stride = is_forward ? step : -step;
     if (distance > 0) range.count = static_cast<std::size_t>((distance - 1) / stride) + 1;
     return range;
@@ -131,7 +132,22 @@ Value slice_of_text(Budget& budget, const TextPtr& text, const SliceRange& range
     return builder.finish();
 }
 
+Value slice_of_range(Budget& budget, const Sequence& sequence, const SliceRange& range) {
+    auto result = std::make_shared<Sequence>();
+    result->kind = SequenceKind::kRange;
+    result->range_start = sequence.range_start + range.begin * sequence.range_step;
+    result->range_stop = sequence.range_start + range.end * sequence.range_step;
+    result->range_step = sequence.range_step * range.step;
+    budget.charge_elements(range.count);
+    std::int64_t at = range.begin;
+    for (std::size_t i = 0; i < range.count; ++i, at += range.step) {
+        result->items.push_back(sequence.items[static_cast<std::size_t>(at)]);
+    }
+    return SequencePtr(std::move(result));
+}
+
 Value slice_of_sequence(Budget& budget, const Sequence& sequence, const SliceRange& range) {
+    if (sequence.kind == SequenceKind::kRange) return slice_of_range(budget, sequence, range);
     std::vector<Value> items;
     budget.charge_elements(range.count);
     items.reserve(range.count);
@@ -139,9 +155,7 @@ Value slice_of_sequence(Budget& budget, const Sequence& sequence, const SliceRan
     for (std::size_t i = 0; i < range.count; ++i, at += range.step) {
         items.push_back(sequence.items[static_cast<std::size_t>(at)]);
     }
-    const SequenceKind kind =
-        sequence.kind == SequenceKind::kRange ? SequenceKind::kList : sequence.kind;
-    return make_sequence(budget, kind, std::move(items));
+    return make_sequence(budget, sequence.kind, std::move(items));
 }
 
 }  // namespace
@@ -184,9 +198,10 @@ Value get_slice(Budget& budget, const Value& object, const SliceBounds& bounds) 
     const auto* sequence = object.get_if<SequencePtr>();
     const bool can_be_sliced =
         text != nullptr || (sequence != nullptr && (*sequence)->is_indexable());
+    if (!can_be_sliced) fail_type("'" + type_name(object) + "' object is not subscriptable");
     for (const Value* bound : {&bounds.begin, &bounds.end, &bounds.step}) {
-        if (!can_be_sliced || (!bound->is_none() && !bound->as_integer())) {
-            return undefined(object_name(object) + " has no such slice");
+        if (!bound->is_none() && !bound->as_integer()) {
+            fail_type("slice indices must be integers or None");
         }
     }
     const std::int64_t step = bounds.step.as_integer().value_or(1);

@@ -316,22 +316,32 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
     const NestingGuard guard(depth_, line);
     tokens_.expect_operator("[");
     ExpressionPtr parts[3];
+    std::vector<ExpressionPtr> items;  // a[1, 2] means a[(1, 2)]
     int index = 0;
     bool is_slice = false;
+    bool is_tuple = tokens_.is_operator("]");
     int inner_height = 0;
     while (!tokens_.is_operator("]")) {
-        if (tokens_.is_operator(":")) {
+        if (tokens_.is_operator(":") && !is_tuple) {
             is_slice = true;
             if (++index > 2) tokens_.fail_unexpected();
             tokens_.take();
+        } else if (tokens_.is_operator(",") && !is_slice && parts[0]) {
+            is_tuple = true;
+            tokens_.take();
+            items.push_back(std::move(parts[0]));
         } else {
             if (parts[index]) tokens_.fail_unexpected();
             parts[index] = parse();
             inner_height = std::max(inner_height, height_of(parts[index]));
         }
     }
-    if (!is_slice && !parts[0]) tokens_.fail("expected subscript expression");
     tokens_.expect_operator("]");
+    if (is_tuple) {
+        if (parts[0]) items.push_back(std::move(parts[0]));
+        parts[0] = make(SequenceDisplay{true, std::move(items)}, line, inner_height);
+        inner_height = parts[0]->height;
+    }
     const int joint_height = std::max(height, inner_height);
     if (!is_slice) return make(Item{std::move(object), std::move(parts[0])}, line, joint_height);
     return make(

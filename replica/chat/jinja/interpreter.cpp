@@ -97,17 +97,14 @@ Interpreter::Flow Interpreter::execute_if(const If& statement, TextBuilder& out)
 
 Interpreter::Flow Interpreter::execute_for(const For& statement, TextBuilder& out) {
     const SequencePtr items = select_items(statement);
-    if (items->items.empty()) {
-        const FrameScope frame(*this);
-        return execute(statement.otherwise, out);
-    }
     Loop* loop = nullptr;
-    if (loop_name_ >= 0) {
+    if (loop_name_ >= 0 && !items->items.empty()) {
         budget_.charge_elements(2);
         loops_.push_back(std::make_unique<Loop>(Loop{items, 0, loop_depth_ + 1}));
         loop = loops_.back().get();
     }
     ++loop_depth_;
+    bool has_whole_iteration = false;
     for (std::size_t i = 0; i < items->items.size(); ++i) {
         budget_.charge_iteration();
         const FrameScope frame(*this);
@@ -116,10 +113,15 @@ Interpreter::Flow Interpreter::execute_for(const For& statement, TextBuilder& ou
             bind(loop_name_, loop);
         }
         assign(statement.target, items->items[i]);
-        if (execute(statement.body, out) == Flow::kBreak) break;
+        const Flow flow = execute(statement.body, out);
+        if (flow == Flow::kBreak) break;
+        has_whole_iteration = has_whole_iteration || flow == Flow::kNormal;
     }
     --loop_depth_;
-    return Flow::kNormal;
+    // As in Jinja, iterations that `break` or `continue` ended do not count against `else`.
+    if (has_whole_iteration) return Flow::kNormal;
+    const FrameScope frame(*this);
+    return execute(statement.otherwise, out);
 }
 
 /// The items of a loop that pass its condition; the condition sees the target, not the loop.

@@ -13,10 +13,10 @@ namespace {
 using Names = std::initializer_list<std::string_view>;
 
 constexpr std::string_view kTextMethods[] = {
-    "startswith", "endswith", "split",        "rsplit",       "splitlines", "strip",
-    "lstrip",     "rstrip",   "replace",      "upper",        "lower",      "title",
-    "capitalize", "join",     "find",         "count",        "isdigit",    "isspace",
-    "isupper",    "islower",  "removeprefix", "removesuffix",
+    "startswith", "endswith", "split",        "rsplit", "splitlines",   "strip",
+    "lstrip",     "rstrip",   "replace",      "upper",  "lower",        "title",
+    "capitalize", "join",     "find",         "count",  "isdigit",      "isspace",
+    "isupper",    "islower",  "removeprefix", "index",  "removesuffix",
 };
 constexpr std::string_view kMappingMethods[] = {"items", "keys", "values", "get", "copy"};
 constexpr std::string_view kListMethods[] = {"index", "count"};
@@ -175,10 +175,15 @@ Value call_text_method(Budget& budget, const TextPtr& self, std::string_view nam
         const Bound bound(name, arguments, {});
         return make_sequence(budget, SequenceKind::kList, as_values(split_lines(budget, self)));
     }
-    if (name == "find" || name == "count" || name == "removeprefix" || name == "removesuffix") {
+    if (name == "find" || name == "index" || name == "count" || name == "removeprefix" ||
+        name == "removesuffix") {
         const Bound bound(name, arguments, {"sub"}, 1);
         const Text& part = *bound.text(0);
-        if (name == "find") return position_of(budget, *self, part);
+        if (name == "find" || name == "index") {
+            const std::int64_t position = position_of(budget, *self, part);
+            if (position < 0 && name == "index") fail_type("substring not found");
+            return position;
+        }
         if (name == "count") return count_of(budget, *self, part);
         return remove_end(budget, self, part, name == "removeprefix");
     }
@@ -224,11 +229,15 @@ Value call_list_method(Budget& budget, const Sequence& self, std::string_view na
     return count;
 }
 
-bool is_list_or_tuple(const Value& value, bool list_only) {
+bool is_list(const Value& value) {
     const auto* sequence = value.get_if<SequencePtr>();
-    if (sequence == nullptr) return false;
-    return (*sequence)->kind == SequenceKind::kList ||
-           ((*sequence)->kind == SequenceKind::kTuple && !list_only);
+    return sequence != nullptr && (*sequence)->kind == SequenceKind::kList;
+}
+
+/// A list, tuple or range.
+bool is_readable_list(const Value& value) {
+    const auto* sequence = value.get_if<SequencePtr>();
+    return sequence != nullptr && (*sequence)->is_indexable();
 }
 
 }  // namespace
@@ -236,10 +245,10 @@ bool is_list_or_tuple(const Value& value, bool list_only) {
 std::optional<Value> find_method(const Value& object, std::string_view name) {
     const bool is_method = (object.is<TextPtr>() && is_one_of(kTextMethods, name)) ||
                            (object.is<MappingPtr>() && is_one_of(kMappingMethods, name)) ||
-                           (is_list_or_tuple(object, false) && is_one_of(kListMethods, name));
+                           (is_readable_list(object) && is_one_of(kListMethods, name));
     if (is_method) return std::make_shared<const Callable>(Callable{std::string(name), object});
     const bool is_unsafe = (object.is<MappingPtr>() && is_one_of(kUnsafeMappingMethods, name)) ||
-                           (is_list_or_tuple(object, true) && is_one_of(kUnsafeListMethods, name));
+                           (is_list(object) && is_one_of(kUnsafeListMethods, name));
     if (!is_unsafe) return std::nullopt;
     return undefined("access to attribute " + repr_of(name) + " of " + repr_of(type_name(object)) +
                          " object is unsafe.",

@@ -171,6 +171,9 @@ bool contains_item(Budget& budget, const Sequence& sequence, const Value& item) 
 }  // namespace
 
 Value arithmetic(Budget& budget, Arithmetic::Op op, const Value& left, const Value& right) {
+    if (op == Arithmetic::Op::kModulo && left.is<TextPtr>()) {
+        fail_type("formatting a str with % is not supported");
+    }
     require_defined(left);
     require_defined(right);
     if (left.is_number() && right.is_number()) {

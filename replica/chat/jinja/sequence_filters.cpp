@@ -31,6 +31,7 @@ struct Selection {
 
 Value selected(Interpreter& interpreter, const Value& input, const CallArguments& arguments,
                Selection selection) {
+    if (!is_true(input)) return generator(interpreter, {});
     const std::size_t test_at = selection.by_attribute ? 1 : 0;
     if (arguments.positional.size() < test_at) fail_type("Missing parameter for attribute name");
     const bool has_test = arguments.positional.size() > test_at;

@@ -154,7 +154,9 @@ Value indent(Interpreter& interpreter, const Value& input, const CallArguments& 
         budget.check_text(static_cast<std::size_t>(width));
         margin = make_text(std::string(static_cast<std::size_t>(width), ' '));
     }
-    const TextPtr text = soft_text(interpreter, input);
+    require_defined(input);
+    if (!input.is<TextPtr>()) fail_type("indent takes a str, not " + type_name(input));
+    const TextPtr& text = input.get<TextPtr>();
     TextBuilder out(budget);
     bool is_first = true;
     std::size_t begin = 0;
@@ -242,7 +244,6 @@ Value real(Interpreter&, const Value& input, const CallArguments& arguments) {
 
 Value absolute(Interpreter&, const Value& input, const CallArguments& arguments) {
     const Bound bound("abs", arguments, {});
-    require_defined(input);
     if (const auto whole = input.as_integer()) {
         return *whole < 0 ? negate(*whole, Unary::Op::kMinus) : Value(*whole);
     }
@@ -252,7 +253,6 @@ Value absolute(Interpreter&, const Value& input, const CallArguments& arguments)
 
 Value round(Interpreter& interpreter, const Value& input, const CallArguments& arguments) {
     const Bound bound("round", arguments, {"precision", "method"});
-    require_defined(input);
     if (!input.is_number()) {
         fail_type("type " + type_name(input) + " doesn't define __round__ method");
     }
