@@ -105,12 +105,15 @@ Config parse_command_line(int argc, const char* const* argv) {
     std::string key_file;
     CLI::App app("OpenAI-compatible front of a set of replicas: queues, chooses, relays.",
                  "quadriga-router");
+    // A later flag wins, so that a launcher's extra arguments can override its own.
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.set_version_flag("--version", kVersion);
     app.add_option("--host", config.host, "Address to listen on")->capture_default_str();
     app.add_option("--port", config.port, "Port to listen on; 0 takes any")
         ->check(CLI::Range(0, 65535))
         ->capture_default_str();
-    app.add_option("--replica", config.replica_urls, "http://HOST:PORT of a replica; repeatable");
+    app.add_option("--replica", config.replica_urls, "http://HOST:PORT of a replica; repeatable")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--announce-fd", config.announce_fd,
                    "Descriptor with the launcher's announcements");
     app.add_option("--death-fd", config.death_fd, "Descriptor whose end of file means: exit");
@@ -152,7 +155,8 @@ Config parse_command_line(int argc, const char* const* argv) {
     app.add_option("--connections-max", config.connections_max, "Client connections")
         ->capture_default_str();
     app.add_option("--allowed-host", config.allowed_hosts,
-                   "Host name clients may use for this server; repeatable");
+                   "Host name clients may use for this server; repeatable")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_flag("--decision-header,!--no-decision-header", config.decision_header,
                  "Answer with x-quadriga-decision");
     add_seconds(app, "--drain-grace-s,--drain-grace", config.drain_grace,

@@ -84,10 +84,11 @@ asio::awaitable<void> Generation::run_attempts() {
                                         ? services_.dispatcher.refuse(RejectReason::kDraining)
                                         : std::move(granted.error());
             co_await pinger_.stop();
-            co_await answer_error(error, is_drained ? Outcome::kDrained
-                                         : error.code == proto::ErrorCode::kReplicaLost
-                                             ? Outcome::kUpstreamError
-                                             : Outcome::kRejected);
+            const bool is_lost = error.code == proto::ErrorCode::kReplicaLost;
+            const Outcome outcome = is_drained ? Outcome::kDrained
+                                    : is_lost  ? Outcome::kUpstreamError
+                                               : Outcome::kRejected;
+            co_await answer_error(error, outcome);
             co_return;
         }
         const std::unique_ptr<Grant> grant = std::move(*granted);
@@ -131,9 +132,9 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
                      proto::client_error_name(response.error().kind));
         co_return co_await after_failure(grant, result);
     }
-    if (judge_status(response->status) != AttemptResult::kAnswer &&
-        co_await try_elsewhere(grant, *response)) {
-        co_return Next::kAgain;
+    if (judge_status(response->status) != AttemptResult::kAnswer) {
+        const bool goes_elsewhere = co_await try_elsewhere(grant, *response);
+        if (goes_elsewhere) co_return Next::kAgain;
     }
     if (client_gone_at_) co_return Next::kEnd;
     const bool is_event_stream =
@@ -199,8 +200,8 @@ asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
     if (is_expired_) {
         count_attempt(grant, AttemptOutcome::kAborted);
         co_await pinger_.stop();
-        co_await answer_error(services_.dispatcher.refuse(RejectReason::kDraining),
-                              Outcome::kDrained);
+        const proto::ApiError error = services_.dispatcher.refuse(RejectReason::kDraining);
+        co_await answer_error(error, Outcome::kDrained);
         co_return Next::kEnd;
     }
     ticket_.excluded.push_back(grant.replica);
@@ -217,9 +218,9 @@ asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
     }
     if (may_retry) services_.metrics.retry_budget_exhausted->Increment();
     co_await pinger_.stop();
-    co_await answer_error(
-        {proto::ErrorCode::kReplicaLost, "The replica was lost before its first token."},
-        Outcome::kUpstreamError);
+    const proto::ApiError error(proto::ErrorCode::kReplicaLost,
+                                "The replica was lost before its first token.");
+    co_await answer_error(error, Outcome::kUpstreamError);
     co_return Next::kEnd;
 }
 
@@ -301,7 +302,9 @@ asio::awaitable<void> Generation::answer_error(const proto::ApiError& error, Out
         co_return;
     }
     exchange_.close_after();
-    if (co_await exchange_.write(proto::sse_error(error))) (void)co_await exchange_.finish();
+    const std::string event = proto::sse_error(error);
+    const bool is_there = co_await exchange_.write(event);
+    if (is_there) (void)co_await exchange_.finish();
 }
 
 }  // namespace router

@@ -9,6 +9,8 @@
 //
 // The client's leaving (FIN, RST, stalled write) is a callback at any of these points: it takes the
 // request out of the queue or closes the upstream connection at once, and the coroutine then ends.
+// In these coroutines whatever is awaited gets named locals: GCC 12 miscompiles temporaries of
+// conditional expressions inside a co_await, and co_await inside a loop's condition.
 // Whatever it holds — place, charge, permit, body memory, gauge — it gives back by destruction.
 // Decision thread only.
 #pragma once

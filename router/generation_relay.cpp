@@ -35,8 +35,8 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
     auto heard_at = Clock::now();
     auto pinged_at = heard_at;
     for (;;) {
-        const proto::ReadResult read =
-            co_await response.read_some(relay.has_ended() ? kTailWait : services_.config.ping);
+        const auto patience = relay.has_ended() ? kTailWait : services_.config.ping;
+        const proto::ReadResult read = co_await response.read_some(patience);
         if (client_gone_at_) {
             count_attempt(grant, AttemptOutcome::kAborted);
             co_return Next::kEnd;
@@ -49,10 +49,10 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
                 has_begun = true;
                 grant.on_lost = {};  // from here on a broken connection tells
                 co_await pinger_.stop();
-                if (!exchange_.is_started() &&
-                    !co_await exchange_.start_stream(200, head_for_client(grant, response))) {
-                    count_attempt(grant, AttemptOutcome::kAborted);
-                    co_return Next::kEnd;
+                if (!exchange_.is_started()) {
+                    proto::Headers head = head_for_client(grant, response);
+                    // A client that has gone shows at the write below.
+                    (void)co_await exchange_.start_stream(200, std::move(head));
                 }
                 body_.reset();
                 job_.body_share.release();
@@ -60,7 +60,8 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
                 services_.metrics.event_gap_seconds->Observe(seconds(now - heard_at));
             }
             heard_at = pinged_at = now;
-            if (!co_await exchange_.write(events)) {
+            const bool is_there = co_await exchange_.write(events);
+            if (!is_there) {
                 on_client_gone();
                 count_attempt(grant, AttemptOutcome::kAborted);
                 co_return Next::kEnd;
@@ -95,9 +96,10 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
         count_attempt(grant, is_expired_ ? AttemptOutcome::kAborted : AttemptOutcome::kLost);
         // Inside an event too long to hold there is no boundary left; make one.
         if (!relay.is_at_boundary()) (void)co_await exchange_.write("\n\n");
-        co_await end_broken_stream(is_expired_  ? proto::ErrorCode::kDraining
-                                   : is_stalled ? proto::ErrorCode::kReplicaTimeout
-                                                : proto::ErrorCode::kReplicaLost);
+        const auto code = is_expired_  ? proto::ErrorCode::kDraining
+                          : is_stalled ? proto::ErrorCode::kReplicaTimeout
+                                       : proto::ErrorCode::kReplicaLost;
+        co_await end_broken_stream(code);
         co_return Next::kEnd;
     }
 }
@@ -112,11 +114,13 @@ asio::awaitable<void> Generation::end_broken_stream(proto::ErrorCode code) {
                      exchange_.request().request_id, record_.replica.value_or(-1),
                      proto::error_info(code).name);
     }
-    co_await answer_error({code, is_drained ? "The server is shutting down."
-                                            : "The replica was lost in the middle of the answer."},
-                          is_drained   ? Outcome::kDrained
-                          : is_stalled ? Outcome::kUpstreamStall
-                                       : Outcome::kUpstreamError);
+    const proto::ApiError error(code, is_drained
+                                          ? "The server is shutting down."
+                                          : "The replica was lost in the middle of the answer.");
+    const Outcome outcome = is_drained   ? Outcome::kDrained
+                            : is_stalled ? Outcome::kUpstreamStall
+                                         : Outcome::kUpstreamError;
+    co_await answer_error(error, outcome);
 }
 
 asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
@@ -139,8 +143,9 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
         held.append(read.data);
         if (held.size() > services_.config.answer_hold_bytes) {
             grant.on_lost = {};
+            proto::Headers head = head_for_client(grant, response);
             const AttemptOutcome outcome =
-                co_await relay_long(response, head_for_client(grant, response), std::move(held));
+                co_await relay_long(response, std::move(head), std::move(held));
             count_attempt(grant, outcome);
             co_return Next::kEnd;
         }
@@ -150,7 +155,8 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
                          : response.status < 500 ? AttemptOutcome::kClientError
                                                  : AttemptOutcome::kLost);
     co_await pinger_.stop();
-    co_await answer_whole({response.status, head_for_client(grant, response), std::move(held)});
+    proto::HttpResponse answer(response.status, head_for_client(grant, response), std::move(held));
+    co_await answer_whole(std::move(answer));
     co_return Next::kEnd;
 }
 
@@ -164,7 +170,7 @@ asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& 
         co_return AttemptOutcome::kLost;
     }
     bool is_there = co_await exchange_.start_stream(response.status, std::move(headers));
-    is_there = is_there && co_await exchange_.write(held);
+    if (is_there) is_there = co_await exchange_.write(held);
     held = {};
     body_.reset();
     job_.body_share.release();
@@ -198,7 +204,8 @@ asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {
         response.status >= 400
             ? proto::sse_event("error", response.body)
             : proto::sse_error({proto::ErrorCode::kReplicaLost, "The replica sent no stream."});
-    if (co_await exchange_.write(event)) (void)co_await exchange_.finish();
+    const bool is_there = co_await exchange_.write(event);
+    if (is_there) (void)co_await exchange_.finish();
 }
 
 asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exchange) {
@@ -229,8 +236,9 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
         if (response && response->status != 421 && response->status != 503) {
             auto answer = co_await response->read_all(kPassThroughBytesMax);
             if (answer) {
-                (void)co_await exchange.send(
-                    {response->status, answer_headers(response->headers), std::move(*answer)});
+                proto::HttpResponse whole(response->status, answer_headers(response->headers),
+                                          std::move(*answer));
+                (void)co_await exchange.send(std::move(whole));
                 co_return;
             }
         }
@@ -238,10 +246,10 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
         excluded.push_back(*decision.replica);
     }
     if (exchange.is_client_gone()) co_return;
-    (void)co_await exchange.send(proto::error_response(
-        excluded.empty()
-            ? services.dispatcher.refuse(RejectReason::kNoReplicaReady)
-            : proto::ApiError{proto::ErrorCode::kReplicaLost, "No replica answered."}));
+    proto::ApiError error(proto::ErrorCode::kReplicaLost, "No replica answered.");
+    if (excluded.empty()) error = services.dispatcher.refuse(RejectReason::kNoReplicaReady);
+    proto::HttpResponse refusal = proto::error_response(error);
+    (void)co_await exchange.send(std::move(refusal));
 }
 
 }  // namespace router

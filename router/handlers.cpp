@@ -187,8 +187,9 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     if (!admission->share) {  // a chunked body, whose length is known only now
         admission->share = services_.dispatcher.bodies().take(exchange.request().body.size());
         if (!admission->share) {
-            (void)co_await exchange.send(
-                proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull)));
+            proto::HttpResponse refusal =
+                proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull));
+            (void)co_await exchange.send(std::move(refusal));
             co_return;
         }
     }
@@ -226,10 +227,11 @@ asio::awaitable<void> Handlers::show_model(proto::HttpExchange& exchange, std::s
         (void)co_await exchange.send(proto::json_response(*entry));
         co_return;
     }
-    proto::Result<void> known = check_model(services_.set, id);
+    const proto::Result<void> known = check_model(services_.set, id);
     proto::ApiError error{proto::ErrorCode::kModelNotFound,
                           "The model '" + proto::printable(id) + "' does not exist."};
-    (void)co_await exchange.send(proto::error_response(known ? error : known.error()));
+    if (!known) error = known.error();  // names what there is
+    (void)co_await exchange.send(proto::error_response(error));
 }
 
 asio::awaitable<void> Handlers::ready(proto::HttpExchange& exchange) {
@@ -247,8 +249,8 @@ asio::awaitable<void> Handlers::ready(proto::HttpExchange& exchange) {
                 {{"name", std::to_string(index)}, {"state", std::string(name_of(replica.state))}});
         }
     }
-    (void)co_await exchange.send(
-        proto::json_response(proto::json_text(body), is_ready ? 200 : 503));
+    const int status = is_ready ? 200 : 503;
+    (void)co_await exchange.send(proto::json_response(proto::json_text(body), status));
 }
 
 asio::awaitable<void> Handlers::info(proto::HttpExchange& exchange) {

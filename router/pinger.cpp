@@ -65,14 +65,17 @@ asio::awaitable<void> Pinger::stop() {
 }
 
 asio::awaitable<void> Pinger::run(std::shared_ptr<State> state) {
-    while (!state->is_stopping) {
+    bool is_there = true;
+    while (is_there) {
         state->timer.expires_at(state->next);
         (void)co_await state->timer.async_wait(asio::as_tuple(asio::use_awaitable));
-        if (state->is_stopping) co_return;
+        if (state->is_stopping) break;
+        // No co_await inside a condition and no co_return inside the loop: GCC 12 compiles this
+        // coroutine into an endless loop otherwise.
         if (!state->exchange.is_started()) {
-            if (!co_await state->exchange.start_stream(200, stream_headers())) co_return;
+            is_there = co_await state->exchange.start_stream(200, stream_headers());
         }
-        if (!co_await state->exchange.write(proto::kSsePing)) co_return;
+        if (is_there) is_there = co_await state->exchange.write(proto::kSsePing);
         state->next = std::chrono::steady_clock::now() + state->interval;
     }
 }

@@ -148,6 +148,12 @@ Answer RawClient::read_answer() {
     }
 }
 
+Answer RawClient::read_to_end() {
+    while (read_more()) {
+    }
+    return parse();
+}
+
 bool RawClient::read_body_bytes(std::size_t bytes) {
     while (parse().body.size() < bytes) {
         if (!read_more()) return false;

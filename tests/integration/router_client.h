@@ -32,6 +32,8 @@ public:
 
     /// Reads until the body is complete or the connection ends.
     Answer read_answer();
+    /// Reads until the server has closed the connection; the answer up to there.
+    Answer read_to_end();
     /// Reads until the body has at least `bytes` bytes; false when it ended before.
     bool read_body_bytes(std::size_t bytes);
 

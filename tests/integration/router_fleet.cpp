@@ -29,8 +29,10 @@ std::string program(const char* path) {
                          const std::vector<Child::Inherited>& fds) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nothing behind
     ::dup2(pipe_end, stream);
-    for (const Child::Inherited& one : fds)
-        ::dup2(one.fd, one.as);  // dup2 clears close-on-exec
+    for (const Child::Inherited& one : fds) {
+        // dup2 clears close-on-exec, except onto itself.
+        one.fd == one.as ? ::fcntl(one.fd, F_SETFD, 0) : ::dup2(one.fd, one.as);
+    }
     ::execve(arguments[0], arguments, environment);
     ::_exit(127);
 }

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -212,7 +213,7 @@ TEST(RouterSurfaceTest, AForeignProcessOnAReplicasPortGetsNoWork) {
 }
 
 TEST(RouterSurfaceTest, TermLetsRunningRequestsFinishAndRefusesNewOnes) {
-    Fleet fleet(1, {}, {"--drain-grace", "0"});
+    Fleet fleet(1);
     RawClient running(fleet.router->port());
     running.post(kChat, chat_body("tokens=200 token_ms=5", true));
     RawClient idle(fleet.router->port());  // connected before the signal
@@ -231,7 +232,7 @@ TEST(RouterSurfaceTest, TermLetsRunningRequestsFinishAndRefusesNewOnes) {
 }
 
 TEST(RouterSurfaceTest, ASecondTermEndsStreamsByTheErrorEventAtOnce) {
-    Fleet fleet(1, {}, {"--drain-grace", "0"});
+    Fleet fleet(1);
     RawClient running(fleet.router->port());
     running.post(kChat, chat_body("tokens=100000 token_ms=5", true));
     ASSERT_TRUE(running.read_body_bytes(300));
@@ -249,7 +250,7 @@ TEST(RouterSurfaceTest, ASecondTermEndsStreamsByTheErrorEventAtOnce) {
 
 TEST(RouterSurfaceTest, TheEndOfTheLauncherIsTheEndOfTheRouter) {
     int ends[2];
-    ASSERT_EQ(::pipe(ends), 0);
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     auto router =
         std::make_unique<Router>(std::vector<std::string>{"--death-fd", "11"},
                                  std::vector<Child::Inherited>{{.fd = ends[0], .as = 11}});

@@ -1,4 +1,6 @@
 // The process: HTTP, the engine model on timers, faults. See fake_replica.h.
+#include "tests/support/fake_replica.h"
+
 #include <csignal>
 #include <cstdio>
 #include <deque>
@@ -16,7 +18,6 @@
 #include "proto/route_table.h"
 #include "proto/sse.h"
 #include "proto/status.h"
-#include "tests/support/fake_replica.h"
 
 namespace fake {
 namespace {
@@ -34,6 +35,17 @@ void log_line(const char* event, std::string_view dispatch, std::string_view req
     std::printf("%s dispatch=%.*s request_id=%.*s\n", event, static_cast<int>(dispatch.size()),
                 dispatch.data(), static_cast<int>(request_id.size()), request_id.data());
     std::fflush(stdout);
+}
+
+// Outside the coroutines: GCC 12 cannot put the array of such a list into a coroutine's frame.
+proto::Headers stream_headers() {
+    return {{"content-type", std::string(proto::kSseContentType)}};
+}
+
+proto::Headers generation_headers(const Options& options, const Script& script) {
+    return {{std::string(proto::kHeaderPromptTokens), std::to_string(script.prompt_tokens)},
+            {std::string(proto::kHeaderCachedTokens), "0"},
+            {std::string(proto::kHeaderInstance), options.instance}};
 }
 
 /// One generation in the engine.
@@ -129,7 +141,7 @@ private:
             is_open = false;
             stream->wake.cancel();
         });
-        is_open = co_await exchange.start_stream(200, {{"content-type", "text/event-stream"}});
+        is_open = co_await exchange.start_stream(200, stream_headers());
         while (is_open) {
             std::string events;
             while (!stream->done.empty()) {
@@ -177,14 +189,12 @@ private:
         while (!sequence.is_aborted && !sequence.is_running) {
             int running = 0;
             bool is_next = true;  // of those that wait
+            bool is_before = true;
             for (const Sequence* other : sequences_) {
-                if (other->is_running) ++running;
-                if (other == &sequence) break;
-                if (!other->is_running) is_next = false;
-            }
-            running = 0;
-            for (const Sequence* other : sequences_)
                 running += other->is_running ? 1 : 0;
+                is_before = is_before && other != &sequence;
+                if (is_before && !other->is_running) is_next = false;
+            }
             if (is_next && running < options_.slots) {
                 sequence.is_running = true;
                 break;
@@ -226,10 +236,7 @@ private:
     }
 
     asio::awaitable<bool> decode(HttpExchange& exchange, Sequence& sequence, const Script& script) {
-        proto::Headers headers{
-            {std::string(proto::kHeaderPromptTokens), std::to_string(script.prompt_tokens)},
-            {std::string(proto::kHeaderCachedTokens), "0"},
-            {std::string(proto::kHeaderInstance), options_.instance}};
+        proto::Headers headers = generation_headers(options_, script);
         if (!script.is_stream) {
             const auto end = Clock::now() + script.token * script.tokens;
             if (!co_await pause(sequence, end)) co_return false;
