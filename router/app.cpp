@@ -19,10 +19,18 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr int kListenFdFirst = 3;
+constexpr int kExitInternal = 1;
 constexpr std::chrono::milliseconds kTickInterval{250};
 /// After the deadline the error events still have to leave.
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
+
+/// Ends the process without destructors. Requests that still run are coroutines waiting in the loop
+/// and would, destroyed with it, give back their grants to parts that are gone already.
+[[noreturn]] void leave_at_once(int code) {
+    spdlog::default_logger()->flush();
+    ::_exit(code);
+}
 
 /// Coroutines of the process itself: their failure is a bug and ends it.
 void must_not_fail(std::exception_ptr failure) {
@@ -131,7 +139,13 @@ int App::run() {
         asio::co_spawn(loop_, watch_death_pipe(*config_.death_fd), must_not_fail);
     }
     wait_for_signal();
-    loop_.run();
+    try {
+        loop_.run();
+    } catch (const std::exception& error) {
+        spdlog::critical("event=internal_error error=\"{}\"", error.what());
+        leave_at_once(kExitInternal);
+    }
+    if (!services_.generations.empty()) leave_at_once(0);
     return 0;
 }
 
@@ -182,8 +196,7 @@ asio::awaitable<void> App::watch_death_pipe(int fd) {
             asio::buffer(buffer), asio::as_tuple(asio::use_awaitable));
         if (!error) continue;
         spdlog::warn("event=launcher_gone");
-        loop_.stop();
-        co_return;
+        leave_at_once(0);
     }
 }
 

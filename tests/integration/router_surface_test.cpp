@@ -248,15 +248,21 @@ TEST(RouterSurfaceTest, ASecondTermEndsStreamsByTheErrorEventAtOnce) {
     EXPECT_TRUE(fleet.fakes[0]->process().wait_line({"abort "}));
 }
 
-TEST(RouterSurfaceTest, TheEndOfTheLauncherIsTheEndOfTheRouter) {
+TEST(RouterSurfaceTest, TheEndOfTheLauncherIsTheEndOfTheRouterAndOfItsWork) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    auto router =
-        std::make_unique<Router>(std::vector<std::string>{"--death-fd", "11"},
-                                 std::vector<Child::Inherited>{{.fd = ends[0], .as = 11}});
+    Fake fake(0);
+    auto router = std::make_unique<Router>(
+        std::vector<std::string>{"--death-fd", "11", "--replica", fake.url()},
+        std::vector<Child::Inherited>{{.fd = ends[0], .as = 11}});
+    ASSERT_TRUE(router->wait_state(0, "READY"));
+    RawClient running(router->port());
+    running.post(kChat, chat_body("tokens=100000 token_ms=5", true));
+    ASSERT_TRUE(running.read_body_bytes(300));
     ::close(ends[0]);
     ::close(ends[1]);
     EXPECT_EQ(router->process().wait_exit(), 0);
+    EXPECT_TRUE(fake.process().wait_line({"abort "}));
 }
 
 TEST(RouterSurfaceTest, BadFlagsAndATakenPortAreOneLineAndACode) {
