@@ -63,8 +63,13 @@ class BadRequestTest(unittest.TestCase):
         error = self.expect(400, "context_length_exceeded", {"messages": messages})
         self.assertIn("512", error["message"])
 
-    def test_template_errors_are_the_templates_words(self):
-        self.expect(400, "template_error", {"messages": [{"role": "assistant", "content": "x"}]})
+    def test_a_system_message_out_of_place_is_folded_with_a_warning(self):
+        messages = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": "Hi"}]
+        status, headers, _ = self.fleet.request("POST", "/v1/chat/completions",
+                                                {"messages": messages, "max_tokens": 4})
+        self.assertEqual(status, 200)
+        self.assertIn("system_messages_folded", headers["x-quadriga-warning"])
 
     def test_images_are_not_supported(self):
         part = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}

@@ -1,6 +1,7 @@
 """Killed processes under load: what had no first byte is answered by another replica, what had begun ends with an
 error event, the replica comes back; and when the launcher is killed nothing is left."""
 
+import json
 import os
 import signal
 import threading
@@ -36,6 +37,7 @@ class FailureTest(unittest.TestCase):
                         error = event.json()["error"]["code"]
                     elif event.data == "[DONE]":
                         finished = True
+                stream.close()
                 outcomes.append(("stream", finished, error))
 
             # 8 places on 4 replicas; 12 clients: some stream, the rest wait in the router.
@@ -66,6 +68,7 @@ class FailureTest(unittest.TestCase):
     def test_waiting_requests_are_answered_by_another_replica(self):
         with Fleet(replicas=2, sequences=2, args=["--backoff-first-s", "0.2"]) as fleet:
             victim = fleet.status()["replicas"][0]
+            key = fleet.internal_key()
             # A prompt long enough that its first byte is some time away.
             document = "lantern stable horse river notebook " * 500
             messages = [{"role": "user", "content": document + "\n\nThank you!"}]
@@ -75,9 +78,12 @@ class FailureTest(unittest.TestCase):
                 return fleet.chat(messages, **fields)
 
             def kill_when_busy():
+                headers = {"Authorization": f"Bearer {key}"}
+
                 def victim_works():
-                    return any(r["index"] == victim["index"] and r.get("running", 0) > 0
-                               for r in fleet.status()["replicas"])
+                    _, _, text = fleet.request("GET", "/internal/status", headers=headers,
+                                               port=victim["port"])
+                    return json.loads(text)["running"] > 0
                 wait_until(victim_works, "the victim prefills", poll=0.005)
                 os.kill(victim["pid"], signal.SIGKILL)
 

@@ -140,9 +140,9 @@ class Fleet:
                    "--metrics-port", "0", "--runtime-dir", str(pathlib.Path(self.folder, "run")),
                    "--sequences", str(self.sequences), "--context", str(self.context),
                    "--drain-grace-s", "0", *self.args]
-        self.log = open(self.log_path, "wb")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,
-                                        stdin=subprocess.DEVNULL)
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
+                                            stdin=subprocess.DEVNULL)
         return self
 
     def start(self):
@@ -194,7 +194,6 @@ class Fleet:
         for pid in pids:
             if process_alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        self.log.close()
 
     def log_text(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""

@@ -17,8 +17,8 @@ CASES = [
     ("Turn the light in the garage off.", False, False, "set_light", {"room": "garage", "on": False}),
     ("Set a timer for 45 minutes.", True, False, "set_timer", {"minutes": 45}),
     ("Wake me in 12 minutes.", False, True, "set_timer", {"minutes": 12}),
-    ("Find documents about how to clean a lamp. Give me 3 results.", True, True, "search_docs",
-     {"query": "how to clean a lamp", "limit": 3}),
+    ("Find documents about how to clean a lantern. Give me 3 results.", True, True, "search_docs",
+     {"query": "how to clean a lantern", "limit": 3}),
     ("Find documents about history of Oslo. Give me 8 results.", False, False, "search_docs",
      {"query": "history of Oslo", "limit": 8}),
 ]
