@@ -23,6 +23,7 @@ ALLOWED = {
     "replica/cache": [],
     "replica/engine": ["kernels", "replica/cache"],
     "replica/server": ["kernels", "proto", "replica"],
+    "replica": ["replica/server"],  # main.cpp
     "router": ["proto"],
     "deploy": ["proto"],
     "tests": [""],

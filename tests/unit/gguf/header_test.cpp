@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "raw_gguf.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/quant/decode.h"
-#include "raw_gguf.h"
 #include "replica/gguf/reader.h"
 #include "replica/gguf/value.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {

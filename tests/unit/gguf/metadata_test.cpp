@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "raw_gguf.h"
 #include "replica/gguf/value.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {

@@ -15,9 +15,9 @@
 #include "kernels/quant/decode.h"
 #include "kernels/quant/encode.h"
 #include "kernels/quant/format.h"
-#include "raw_gguf.h"
 #include "replica/gguf/reader.h"
 #include "replica/gguf/tool/synth.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "raw_gguf.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "kernels/quant/decode.h"
 #include "kernels/quant/format.h"
-#include "raw_gguf.h"
 #include "replica/gguf/reader.h"
 #include "replica/gguf/tool/inspect.h"
 #include "replica/gguf/tool/random_blocks.h"
 #include "replica/gguf/tool/verify.h"
+#include "tests/unit/gguf/raw_gguf.h"
 
 namespace replica {
 namespace {
