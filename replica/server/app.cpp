@@ -92,16 +92,22 @@ void App::fail() {
 }
 
 void App::drain(std::chrono::milliseconds deadline, std::function<void()> on_stopped) {
+    if (is_stopped_) {
+        on_stopped();
+        return;
+    }
+    on_stopped_.push_back(std::move(on_stopped));
     const bool is_first = !state_.lifecycle.is_draining();
     drain_deadline_.expires_after(is_first ? deadline : std::chrono::milliseconds{0});
     if (!is_first) return;
     state_.lifecycle.drain();
     state_.status_publisher.notify();
-    asio::co_spawn(state_.executor, stop_when_drained(),
-                   [on_stopped = std::move(on_stopped)](const std::exception_ptr& error) {
-                       if (error) log_event(LogLevel::kError, "drain_failed", {});
-                       on_stopped();
-                   });
+    asio::co_spawn(state_.executor, stop_when_drained(), [this](const std::exception_ptr& error) {
+        if (error) log_event(LogLevel::kError, "drain_failed", {});
+        is_stopped_ = true;
+        for (const std::function<void()>& told : on_stopped_)
+            told();
+    });
 }
 
 asio::awaitable<void> App::stop_when_drained() {

@@ -34,7 +34,7 @@ public:
     void fail();
 
     /// No new requests; running ones go on until `deadline`, then end with an error. A second call
-    /// brings the deadline to now. `on_stopped` runs when no connection is left.
+    /// brings the deadline to now. Each `on_stopped` runs once, when no connection is left.
     void drain(std::chrono::milliseconds deadline, std::function<void()> on_stopped);
 
 private:
@@ -47,6 +47,8 @@ private:
     proto::HttpServer server_;
     std::atomic<bool> is_change_posted_{false};
     boost::asio::steady_timer drain_deadline_;
+    std::vector<std::function<void()>> on_stopped_;
+    bool is_stopped_ = false;
 };
 
 }  // namespace replica::server

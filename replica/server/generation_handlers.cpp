@@ -97,7 +97,8 @@ asio::awaitable<void> run(AppState& state, proto::HttpExchange& exchange, Prepar
 asio::awaitable<void> generate(AppState& state, proto::HttpExchange& exchange, Prepare prepare) {
     const auto arrival = Clock::now();
     if (!state.serving) {  // admission has seen it; the model may not go away, only not be there
-        co_await refuse(state, exchange, *state.lifecycle.refusal(state.is_wedged));
+        const proto::ApiError error = *state.lifecycle.refusal(state.is_wedged);
+        co_await refuse(state, exchange, error);
         co_return;
     }
     auto work = [prepare, model = state.serving->model, body = std::move(exchange.request().body),

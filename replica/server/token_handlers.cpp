@@ -152,8 +152,10 @@ asio::awaitable<void> answer(AppState& state, proto::HttpExchange& exchange, Wor
         return work(*model, body);
     };
     auto result = co_await on_worker(state, std::move(handle));
-    co_await exchange.send(result ? proto::json_response(std::move(*result))
-                                  : proto::error_response(result.error()));
+    // Named: GCC 12 evaluates both arms of a conditional inside a co_await expression.
+    proto::HttpResponse response =
+        result ? proto::json_response(std::move(*result)) : proto::error_response(result.error());
+    co_await exchange.send(std::move(response));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 
@@ -126,6 +127,8 @@ private:
     }
 
     boost::asio::io_context io_{1};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+        io_.get_executor()};  // a drained server leaves the loop without work
     App app_;
     std::thread thread_;
 };
@@ -229,8 +232,8 @@ TEST(AppTest, SeveralChoicesHaveOneRoleAndOneFinishEachAndThePromptIsCountedOnce
 
 TEST(AppTest, TextCompletionsTakeSeveralPromptsAndEcho) {
     TestReplica replica({});
-    const auto result = replica.post(
-        "/v1/completions", R"({"prompt":["ab",[99,100]],"max_tokens":7,"echo":true,"n":2})");
+    const auto result = replica.post("/v1/completions",
+                                     R"({"prompt":["ab","cd"],"max_tokens":7,"echo":true,"n":2})");
     ASSERT_EQ(result.status, 200) << result.body;
     const Json body = Json::parse(result.body);
     ASSERT_EQ(body["choices"].size(), 4U);
@@ -294,7 +297,7 @@ TEST(AppTest, WhatIsNotOfferedIsRefusedWithItsParameter) {
         {R"("thinking_token_budget":100)", "unsupported_parameter", "thinking_token_budget"},
         {R"("model":"zebra")", "model_not_found", "model"},
         {R"("max_tokens":"5")", "invalid_type", "max_tokens"},
-        {R"("temperature":-1)", "invalid_value", "temperature"},
+        {R"("top_p":-1)", "invalid_value", "top_p"},
         {R"("stream_options":{"include_usage":true})", "unsupported_parameter", "stream_options"},
     };
     for (const auto& [field, code, param] : cases) {
