@@ -165,7 +165,9 @@ asio::awaitable<std::optional<ClientError>> ClientCall::attempt(bool may_reuse) 
     }
     // After kEnded an answer may still lie in the input: servers refuse and close.
     keep_alive_ = end == ClientConnection::WriteEnd::kWritten;
-    co_return co_await read_head(deadline_after(request_.timeouts.head));
+    const Clock::time_point deadline = deadline_after(request_.timeouts.head);
+    failure = co_await read_head(deadline);
+    co_return failure;
 }
 
 asio::awaitable<std::optional<ClientError>> ClientCall::obtain_connection(bool may_reuse) {
@@ -192,7 +194,9 @@ asio::awaitable<std::optional<ClientError>> ClientCall::obtain_connection(bool m
     ++entry.connects_total;
     const auto connection = std::make_shared<ClientConnection>(pool_, key_);
     connection_ = connection;
-    co_return co_await connection->connect(endpoint_, request_.timeouts.connect);
+    std::optional<ClientError> failure =
+        co_await connection->connect(endpoint_, request_.timeouts.connect);
+    co_return failure;
 }
 
 std::string ClientCall::request_head(std::size_t body_bytes) const {
@@ -365,7 +369,8 @@ namespace {
 
 asio::awaitable<ReadResult> read_from(std::shared_ptr<ClientCall> call,
                                       std::chrono::milliseconds timeout) {
-    co_return co_await call->read_some(timeout);
+    const ReadResult result = co_await call->read_some(timeout);
+    co_return result;
 }
 
 asio::awaitable<tl::expected<std::string, ClientError>> read_all_from(

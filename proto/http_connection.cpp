@@ -308,18 +308,19 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
     access.peer = peer_;
     if (options.admit) {
         if (std::optional<HttpResponse> refusal = options.admit(head)) {
-            co_return co_await refuse_request(std::move(head), std::move(*refusal), is_last,
-                                              std::move(access));
+            const bool keep = co_await refuse_request(std::move(head), std::move(*refusal), is_last,
+                                                      std::move(access));
+            co_return keep;
         }
     }
     const std::size_t limit = body_limit(head);
     if (head.content_length.value_or(0) > limit) {
         std::string request_id = head.request_id;
-        co_await refuse_and_close(
+        GateError error =
             gate_error(GateReason::kBodyTooLarge, ErrorCode::kBodyTooLarge,
                        "The body has " + std::to_string(*head.content_length) + " bytes; at most " +
-                           std::to_string(limit) + " are accepted."),
-            std::move(request_id), std::move(access));
+                           std::to_string(limit) + " are accepted.");
+        co_await refuse_and_close(std::move(error), std::move(request_id), std::move(access));
         co_return false;
     }
     HttpRequest request;
@@ -346,7 +347,8 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
         }
         access.body_bytes_received = request.body.size();
     }
-    co_return co_await run_handler(std::move(request), is_last, std::move(access));
+    const bool keep = co_await run_handler(std::move(request), is_last, std::move(access));
+    co_return keep;
 }
 
 asio::awaitable<bool> HttpConnection::run_handler(HttpRequest request, bool is_last,
@@ -439,7 +441,8 @@ asio::awaitable<void> HttpConnection::linger() {
     input_max_ = kBodyReadAheadBytes;
     while (received_total_ - received_before < kLingerBytesMax) {
         consume(input().size());
-        if (co_await wait_input(deadline) != Arrival::kBytes) break;
+        const Arrival arrival = co_await wait_input(deadline);
+        if (arrival != Arrival::kBytes) break;
     }
 }
 

@@ -147,7 +147,8 @@ asio::awaitable<bool> HttpConnection::start_stream(HttpExchange& exchange, int s
         answer_head(status, headers, request.request_id, exchange.close_after_, false,
                     exchange.is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
     if (is_gone()) co_return false;
-    co_return co_await write_all({head, "", ""});
+    const bool sent = co_await write_all({head, "", ""});
+    co_return sent;
 }
 
 asio::awaitable<bool> HttpConnection::write_chunk(HttpExchange& exchange, std::string_view bytes) {

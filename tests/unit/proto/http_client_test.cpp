@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/sse.h"
-#include "support/running_server.h"
+#include "tests/unit/proto/support/running_server.h"
 
 namespace proto_test {
 namespace {

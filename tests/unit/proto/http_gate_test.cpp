@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/running_server.h"
+#include "tests/unit/proto/support/running_server.h"
 
 namespace proto_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/route_table.h"
-#include "support/running_server.h"
+#include "tests/unit/proto/support/running_server.h"
 
 namespace proto_test {
 namespace {
@@ -254,7 +254,7 @@ TEST(HttpServerTest, ATakenPortThrowsAtOnce) {
     options.port = listener.port();
     asio::io_context context;
     EXPECT_THROW(proto::HttpServer(context.get_executor(), std::move(options), echo),
-                 boost::system::system_error);
+                 std::system_error);
 }
 
 // --- routes

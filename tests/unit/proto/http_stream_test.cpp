@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "proto/sse.h"
-#include "support/running_server.h"
+#include "tests/unit/proto/support/running_server.h"
 
 namespace proto_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "support/raw_socket.h"
+#include "tests/unit/proto/support/raw_socket.h"
 
 #include <algorithm>
 #include <array>

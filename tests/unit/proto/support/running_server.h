@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/http_server.h"
-#include "support/raw_socket.h"
+#include "tests/unit/proto/support/raw_socket.h"
 
 namespace proto_test {
 
