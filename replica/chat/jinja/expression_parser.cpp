@@ -414,6 +414,11 @@ Arguments ExpressionParser::parse_arguments() {
             if (tokens_.is_operator(")")) break;
         }
         is_first = false;
+        if (arguments.positional.size() + arguments.keyword.size() >= kArgumentsMax) {
+            throw Fault(TemplateErrorKind::kLimit,
+                        "a call has more than " + std::to_string(kArgumentsMax) + " arguments",
+                        tokens_.current().line);
+        }
         if (tokens_.is(TokenKind::kName) && tokens_.next_is_operator("=")) {
             std::string name = tokens_.take().text;
             tokens_.take();

@@ -189,6 +189,12 @@ private:
         bool has_default = false;
         while (!tokens_.is_operator(")")) {
             if (!macro->parameters.empty()) tokens_.expect_operator(",");
+            if (macro->parameters.size() >= kArgumentsMax) {
+                throw Fault(
+                    TemplateErrorKind::kLimit,
+                    "a macro has more than " + std::to_string(kArgumentsMax) + " parameters",
+                    tokens_.current().line);
+            }
             Macro::Parameter parameter;
             parameter.spelling = tokens_.expect_any_name();
             parameter.name = names_.id_of(parameter.spelling);

@@ -12,6 +12,9 @@ namespace replica::chat::jinja {
 /// Nodes on the longest path of one expression; a chain such as a+b+c… counts one per operator.
 inline constexpr int kExpressionHeightMax = 256;
 
+/// Arguments of one call and parameters of one macro: matching them is quadratic.
+inline constexpr std::size_t kArgumentsMax = 255;
+
 /// Throws Fault(kSyntax) with the line, or Fault(kLimit) for what is nested too deeply.
 Program parse_template(std::string_view source);
 

@@ -1,7 +1,5 @@
 #include "replica/chat/jinja/token_stream.h"
 
-#include <algorithm>
-
 namespace replica::chat::jinja {
 
 namespace {
@@ -23,13 +21,6 @@ std::string describe(const Token& token) {
         default:
             return token.text;
     }
-}
-
-void note(std::vector<std::string>& names, std::vector<int>& lines, const std::string& name,
-          int line) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) return;
-    names.push_back(name);
-    lines.push_back(line);
 }
 
 }  // namespace
@@ -79,11 +70,15 @@ NameId Names::id_of(const std::string& name) {
 }
 
 void Names::note_filter(const std::string& name, int line) {
-    note(program_->filters, program_->filter_lines, name, line);
+    if (!noted_filters_.insert(name).second) return;
+    program_->filters.push_back(name);
+    program_->filter_lines.push_back(line);
 }
 
 void Names::note_test(const std::string& name, int line) {
-    note(program_->tests, program_->test_lines, name, line);
+    if (!noted_tests_.insert(name).second) return;
+    program_->tests.push_back(name);
+    program_->test_lines.push_back(line);
 }
 
 NestingGuard::NestingGuard(int& depth, int line) : depth_(depth) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,8 @@ public:
 private:
     Program* program_;
     std::unordered_map<std::string, NameId> ids_;
+    std::unordered_set<std::string> noted_filters_;
+    std::unordered_set<std::string> noted_tests_;
 };
 
 /// Counts how deep the parser is; throws Fault(kLimit) beyond kTemplateNestingMax.

@@ -1,4 +1,4 @@
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 #include <fstream>
 

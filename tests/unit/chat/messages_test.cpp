@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {

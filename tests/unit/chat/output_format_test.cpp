@@ -1,7 +1,7 @@
 // What a template says about the output: call format by a probe, think tags, the initial state.
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {

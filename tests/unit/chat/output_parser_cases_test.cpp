@@ -2,7 +2,7 @@
 // Results are written reasoning|content|name(arguments).
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {

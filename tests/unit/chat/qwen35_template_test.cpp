@@ -3,8 +3,8 @@
 // the instructions is known, so only that is compared.
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
 #include "replica/chat/messages.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {

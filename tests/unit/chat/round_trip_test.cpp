@@ -2,8 +2,8 @@
 // prompt followed by the generated text, byte for byte; and so do calls with awkward arguments.
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
 #include "replica/chat/messages.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {

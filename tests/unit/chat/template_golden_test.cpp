@@ -1,9 +1,11 @@
 // The template engine against Python's: jinja-features.json and foal-template.json, outputs exact,
-// error kinds exact, messages exact where the template raised; and the clock-free golden renderings
-// of a Qwen3.5-like chat are covered by foal-template.json.
+// error kinds exact, and the messages too.
+#include <atomic>
+#include <thread>
+
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {
@@ -40,6 +42,28 @@ TEST(TemplateGoldenTest, RendersTheDemoModelsTemplateAsPythonDoes) {
     for (const Json& one : golden["cases"]) {
         expect_case(golden, one, golden["template"].get<std::string>());
     }
+}
+
+TEST(TemplateGoldenTest, RendersOneTemplateInManyThreadsAtOnce) {
+    const Json golden = read_golden("foal-template.json");
+    const auto compiled = Template::compile(golden["template"].get<std::string>());
+    ASSERT_TRUE(compiled);
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong = 0;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            for (const Json& one : golden["cases"]) {
+                const auto rendered = compiled->render(one["context"]);
+                const bool is_right = one.contains("output")
+                                          ? rendered && rendered->text == one["output"]
+                                          : !rendered;
+                if (!is_right) ++wrong;
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Hostile templates: each ends at the limit that is meant for it, quickly and in bounded memory.
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {
@@ -32,6 +32,15 @@ TEST(TemplateLimitsTest, RefusesDeepNesting) {
     }
     EXPECT_EQ(render("{{ '' " + repeated("~ 'a' ", 5'000) + "}}"), repeated("a", 5'000));
     EXPECT_EQ(render(repeated("{% if true %}", 60) + "x" + repeated("{% endif %}", 60)), "x");
+}
+
+TEST(TemplateLimitsTest, BoundsArgumentsAndManyNames) {
+    EXPECT_EQ(error_kind("{{ f(" + repeated("1,", 300) + ") }}"), "limit");
+    EXPECT_EQ(error_kind("{% macro f(" + repeated("a,", 300) + ") %}{% endmacro %}"), "limit");
+    std::string many;
+    for (int i = 0; i < 40'000; ++i)
+        many += "{{a|f" + std::to_string(i) + "}}";
+    EXPECT_TRUE(Template::compile(many));  // in linear time
 }
 
 TEST(TemplateLimitsTest, EndsAnEndlessMacro) {

@@ -2,7 +2,7 @@
 // letters x, y, z and Ä only and the template never uses them: so the spans can be checked by eye.
 #include <gtest/gtest.h>
 
-#include "chat_test_support.h"
+#include "tests/unit/chat/chat_test_support.h"
 
 namespace replica::chat {
 namespace {
