@@ -251,9 +251,7 @@ void Planner::said_ready(Replica& replica, const proto::ReadyEvent& ready) {
         return;
     }
     const std::string expected = "CPU-" + std::to_string(replica.index);
-    // A replica that counts devices and not shares of the cores has only one CPU to name.
-    const bool is_placed = ready.gpu_uuids.size() == 1 && (ready.gpu_uuids.front() == expected ||
-                                                           ready.gpu_uuids.front() == "CPU-0");
+    const bool is_placed = ready.gpu_uuids.size() == 1 && ready.gpu_uuids.front() == expected;
     if (!is_placed) {
         std::string got;
         for (const std::string& uuid : ready.gpu_uuids)

@@ -53,8 +53,10 @@ proto::HttpServerOptions App::server_options(std::optional<int> listen_fd) {
 void App::log_access(const proto::HttpAccess& access) {
     const std::string_view endpoint = routes_.label(access.path);
     state_.metrics.count_request(endpoint, access.status);
+    // What the launcher, the router and a scraper ask every second is no event.
     const bool is_probe = access.status < 400 &&
-                          (endpoint == "/health" || endpoint == "/ready" || endpoint == "/metrics");
+                          (endpoint == "/health" || endpoint == "/ready" ||
+                           endpoint == "/metrics" || endpoint == "/internal/status");
     if (is_probe) return;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(access.duration).count();
     log_event(LogLevel::kInfo, "access",
