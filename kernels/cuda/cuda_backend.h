@@ -1,0 +1,61 @@
+// The CUDA backend: every operation of the seam as plain kernels for one GPU.
+//
+// It computes on the file's own blocks, copied to the device and decoded on the fly; activations
+// are f32 everywhere, as on the CPU. README.md of this folder walks through it and says what is
+// still slow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "kernels/backend.h"
+
+namespace kernels {
+
+struct CudaBackendOptions {
+    int device = 0;
+    std::string library_dir;  // where libcuda.so.1 is looked for first; empty = the system's path
+};
+
+/// One kernel of ours and how often it was launched. Every kernel is loaded at start or the
+/// backend does not start, so that what is listed is armed.
+struct CudaKernelReport {
+    std::string_view name;
+    std::uint64_t runs = 0;
+};
+
+/// What tests and measuring programs may do beyond the seam.
+class CudaBackend : public Backend {
+public:
+    /// Copies between host and the backend's memory; wait for everything enqueued before.
+    /// `offset_bytes` counts from the view's address.
+    virtual void write(const TensorView& to, std::span<const std::byte> bytes,
+                       std::size_t offset_bytes) = 0;
+    virtual void read(const TensorView& from, std::span<std::byte> bytes,
+                      std::size_t offset_bytes) = 0;
+    virtual std::vector<CudaKernelReport> kernels() const = 0;
+
+    /// Captures what `enqueue` launches into one graph, runs it `warmups` times and then
+    /// `repeats` times; seconds of each repeat, in order. Only inside a step; `enqueue` must not
+    /// begin or finish one.
+    virtual std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
+                                           int repeats) = 0;
+    /// Reads the first `bytes` of the view once, as fast as a kernel can; enqueued only.
+    virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
+};
+
+/// Opens the driver and the device, loads every kernel. The error is one sentence for the
+/// operator: no driver, a stub of it, one too old, no such device, a device of another kind.
+/// The calling thread need not be the one that serves.
+tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
+    const CudaBackendOptions& options);
+
+}  // namespace kernels

@@ -1,0 +1,77 @@
+// The list of our kernels: which there are, in which cubin, whether loaded, how often launched.
+//
+// A kernel is named once, here; a test holds every name to a symbol of its cubin, and the set
+// refuses to load when one is missing, so nothing falls back in silence.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/handles.h"
+#include "kernels/tensor.h"
+
+namespace kernels::cuda {
+
+struct KernelName {
+    const char* symbol;
+    const char* cubin;  // the .cu file's stem
+};
+
+/// Index into kKernelNames, in its order.
+enum class KernelId : std::size_t {
+    kEmbedRows,
+    kNormRows,
+    kDeltaNet1,  // keys per lane
+    kDeltaNet2,
+    kDeltaNet4,
+    kConvStateStore,
+    kAttentionAppend,
+    kAttention2,  // values of a head per lane
+    kAttention4,
+    kAttention8,
+    kReadStream,
+    kLinearFirst  // then one row and eight rows of each of kLinearTypes
+};
+
+/// Weight types with a linear kernel, in the order of their kernels.
+inline constexpr std::array kLinearTypes = {
+    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL, DType::kQ2_K,
+    DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS};
+
+std::span<const KernelName> kernel_names();
+
+/// -1 when the type has no kernel.
+int linear_type_index(DType dtype);
+
+struct GridShape {
+    std::int64_t x = 1;
+    std::int64_t y = 1;
+    int threads = 32;
+};
+
+class KernelSet {
+public:
+    /// Loads all cubins into the current context. Throws CudaError.
+    explicit KernelSet(const Driver& driver);
+
+    template <class Params>
+    void launch(KernelId id, const GridShape& grid, StreamHandle stream, Params params) {
+        launch_raw(id, grid, stream, &params);
+    }
+    std::uint64_t runs(std::size_t index) const { return runs_[index]; }
+
+private:
+    void launch_raw(KernelId id, const GridShape& grid, StreamHandle stream, void* params);
+
+    const Driver& driver_;
+    std::vector<Module> modules_;
+    std::vector<FunctionHandle> functions_;
+    std::vector<std::uint64_t> runs_;
+};
+
+}  // namespace kernels::cuda

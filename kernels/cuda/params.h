@@ -1,0 +1,133 @@
+// Parameters of every kernel, as host and device see them. A kernel takes one struct by value;
+// addresses and capacities are in it, per-step values are read from the step in device memory, so
+// that a captured launch stays right for the next step.
+#pragma once
+
+#include <cstdint>
+
+namespace kernels::cuda {
+
+/// The step descriptor on the device; addresses fixed since prepare (step_upload.h).
+struct StepView {
+    const std::int32_t* rows;           // [1] live rows
+    const std::int32_t* seqs;           // [1]
+    const std::int32_t* logit_rows;     // [1]
+    const std::int32_t* table_stride;   // [1] entries of block_table per sequence
+    const std::int32_t* token;          // [rows]
+    const std::int32_t* position;       // [rows]
+    const std::int32_t* seq_of_row;     // [rows]
+    const std::int32_t* row_begin;      // [seqs + 1]
+    const std::int32_t* kv_len_before;  // [seqs]
+    const std::int32_t* state_slot;     // [seqs]
+    const std::int32_t* logit_row;      // [logit_rows]
+    const std::int32_t* block_table;    // [seqs, table_stride]
+};
+
+inline constexpr int kSegmentsMax = 4;
+
+/// Rows of one type within a matrix.
+struct SegmentView {
+    const std::uint8_t* blocks;  // [outputs] rows of row_bytes
+    std::int64_t row_bytes;
+    std::int32_t first;  // row of the matrix at which it begins
+    std::int32_t outputs;
+    std::int32_t dtype;  // kernels::DType
+};
+
+struct EmbedParams {
+    StepView step;
+    SegmentView segments[kSegmentsMax];
+    std::int32_t segment_count;
+    std::int32_t k;
+    float* x;  // [rows, k]
+    std::int64_t x_stride;
+};
+
+struct NormParams {
+    const std::int32_t* rows;     // [1] how many live
+    const std::int32_t* row_map;  // [rows] rows of x to take; null = in order
+    const float* x;               // [*, k]
+    std::int64_t x_stride;
+    const float* weight;  // [k]; null = plain copy
+    float eps;
+    std::int32_t k;
+    std::int32_t k_padded;  // columns k .. k_padded of y become zeros
+    float* y;               // [rows, k_padded]; may be x itself when there is no row_map
+    std::int64_t y_stride;
+};
+
+enum class LinearEpilogue : std::int32_t {
+    kStore,
+    kAdd,       // y += value
+    kSiluTimes  // y = silu(y) * value: the second half of SwiGLU finishes what the first stored
+};
+
+struct LinearParams {
+    const std::int32_t* rows;     // [1] live rows M
+    const std::int32_t* row_map;  // [rows] rows of x to take; null = in order
+    const std::uint8_t* blocks;   // [outputs] rows of row_bytes
+    std::int64_t row_bytes;
+    std::int32_t outputs;
+    std::int32_t k;
+    const float* x;  // [*, k rounded up to 8], 16-byte aligned rows
+    std::int64_t x_stride;
+    const float* bias;  // [outputs]; null = none
+    float* y;           // [rows, outputs]
+    std::int64_t y_stride;
+    LinearEpilogue epilogue;
+};
+
+struct DeltaNetParams {
+    StepView step;
+    std::int32_t n_k, n_v, state_size, conv_kernel;
+    bool is_grouped;  // value head j reads key head j div (n_v/n_k), else j mod n_k
+    float norm_eps;
+    const float* u;  // [rows, conv_dim]
+    std::int64_t u_stride;
+    const float* z;  // [rows, n_v * state_size]
+    std::int64_t z_stride;
+    const float* beta;  // [rows, n_v]
+    std::int64_t beta_stride;
+    const float* alpha;  // [rows, n_v]
+    std::int64_t alpha_stride;
+    const float* conv_w;       // [conv_dim, conv_kernel]
+    const float* dt_bias;      // [n_v]
+    const float* a;            // [n_v]
+    const float* norm_weight;  // [state_size]
+    float* state;              // [slots, n_v, state_size (value), state_size (key)]
+    std::int64_t state_stride;
+    float* conv_state;  // [slots, conv_kernel - 1, conv_dim]
+    std::int64_t conv_state_stride;
+    float* y;  // [rows, n_v * state_size]
+    std::int64_t y_stride;
+};
+
+struct AttentionParams {
+    StepView step;
+    std::int32_t n_h, n_kv, head_dim, n_rot, block_tokens;
+    bool has_gate, is_adjacent, is_f16;
+    float norm_eps;
+    const float* q;  // [rows, n_h * head_dim * (has_gate ? 2 : 1)]
+    std::int64_t q_stride;
+    const float* k;  // [rows, n_kv * head_dim]
+    std::int64_t k_stride;
+    const float* v;
+    std::int64_t v_stride;
+    const float* q_norm;  // [head_dim]; null = none
+    const float* k_norm;
+    const float* rope;  // [positions, n_rot]
+    std::int64_t rope_stride;
+    void* k_pages;  // [blocks, n_kv, block_tokens, head_dim] f16 or f32
+    void* v_pages;
+    std::int64_t page_stride;  // elements between blocks, the same for both
+    float* y;                  // [rows, n_h * head_dim]
+    std::int64_t y_stride;
+};
+
+struct ReadStreamParams {
+    const void* from;    // 16-byte aligned
+    std::int64_t words;  // of 16 bytes
+    unsigned* sink;      // [1] never written in practice, so that the reads stay
+};
+
+}  // namespace kernels::cuda
