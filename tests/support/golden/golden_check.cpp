@@ -29,6 +29,7 @@ struct Flags {
     std::string folder;
     std::string models;
     SessionOptions session;
+    std::vector<std::string> skipped;  // file names
     bool json = false;
 };
 
@@ -49,16 +50,15 @@ std::optional<Format> format_of(const Json& document) {
 
 /// X.gguf beside X.json; else the model whose name is the file's up to a dash: foal-greedy ->
 /// foal-bf16.gguf.
-std::optional<fs::path> model_for(const fs::path& golden, const Flags& flags) {
+std::optional<fs::path> model_for(const fs::path& golden, Format format, const Flags& flags) {
     std::vector<fs::path> folders{golden.parent_path()};
     if (!flags.models.empty()) folders.emplace_back(flags.models);
     std::string stem = golden.stem().string();
     for (;;) {
         for (const fs::path& folder : folders) {
-            for (const char* ending :
-                 {".gguf", "-bf16.gguf", "-f32.gguf", "-00001-of-00002.gguf"}) {
-                if (fs::exists(folder / (stem + ending))) return folder / (stem + ending);
-            }
+            if (auto model = model_named(folder, stem)) return model;
+            if (format != Format::kTokenizer) continue;
+            if (auto model = vocabulary_named(folder, stem)) return model;
         }
         const std::size_t dash = stem.rfind('-');
         if (dash == std::string::npos) return std::nullopt;
@@ -85,7 +85,7 @@ std::int32_t context_for(const Json& document, Format format) {
 
 void run_with_model(const Json& document, Format format, const fs::path& path, const Flags& flags,
                     Report& report) {
-    const std::optional<fs::path> model = model_for(path, flags);
+    const std::optional<fs::path> model = model_for(path, format, flags);
     if (!model) {
         report.miss("its model is neither beside it nor in the folder of --models");
         return;
@@ -155,7 +155,9 @@ Json to_json(const Report& report) {
 int run_folder(const Flags& flags) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(flags.folder)) {
-        if (entry.path().extension() == ".json") files.push_back(entry.path());
+        const std::string name = entry.path().filename().string();
+        if (entry.path().extension() != ".json") continue;
+        if (std::ranges::count(flags.skipped, name) == 0) files.push_back(entry.path());
     }
     std::ranges::sort(files);
     std::size_t run = 0, failed = 0;
@@ -199,6 +201,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--threads", flags.session.threads, "threads of the CPU backend, 0 = all")
         ->check(CLI::Range(0, 1024));
+    app.add_option("--skip", flags.skipped, "a file to leave out; may be repeated");
     app.add_flag("--json", flags.json, "one JSON document instead of lines");
     CLI11_PARSE(app, argc, argv);
     return golden::run_folder(flags);
