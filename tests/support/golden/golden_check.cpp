@@ -48,6 +48,23 @@ std::optional<Format> format_of(const Json& document) {
     return std::nullopt;
 }
 
+/// The first part or only file of a model with this stem, in full precision.
+std::optional<fs::path> model_named(const fs::path& folder, const std::string& stem) {
+    for (const char* ending : {".gguf", "-bf16.gguf", "-f32.gguf", "-00001-of-00002.gguf"}) {
+        if (fs::exists(folder / (stem + ending))) return folder / (stem + ending);
+    }
+    return std::nullopt;
+}
+
+/// Any quantisation of the model: its vocabulary is the same.
+std::optional<fs::path> vocabulary_named(const fs::path& folder, const std::string& stem) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with(stem + "-") && name.ends_with(".gguf")) return entry.path();
+    }
+    return std::nullopt;
+}
+
 /// X.gguf beside X.json; else the model whose name is the file's up to a dash: foal-greedy ->
 /// foal-bf16.gguf.
 std::optional<fs::path> model_for(const fs::path& golden, Format format, const Flags& flags) {
