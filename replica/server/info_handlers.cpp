@@ -1,5 +1,6 @@
 #include "proto/json.h"
 #include "proto/limits.h"
+#include "proto/openapi.h"
 #include "proto/responses.h"
 #include "replica/server/handlers.h"
 
@@ -162,9 +163,18 @@ void add_info_routes(AppState& state, proto::RouteTable& routes) {
         return proto::json_response(proto::models_json(listed_models(*s.serving->model)));
     });
     add("/v1/models/{id}", Needs::kModel, one_model);
+    add("/openapi.json", Needs::kNothing, [](AppState&, const std::string&) {
+        return proto::json_response(proto::openapi_json(build_version()));
+    });
     routes.add("GET", "/internal/status/stream",
-               [&state](proto::HttpExchange& exchange, std::string) {
-                   return state.status_publisher.stream(exchange);
+               [&state](proto::HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+                   if (exchange.request().method == "HEAD") {  // the stream itself never ends
+                       proto::HttpResponse head =
+                           proto::text_response("", 200, "text/event-stream");
+                       co_await exchange.send(std::move(head));
+                       co_return;
+                   }
+                   co_await state.status_publisher.stream(exchange);
                });
 }
 

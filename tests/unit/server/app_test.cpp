@@ -368,6 +368,7 @@ TEST(AppTest, ModelsInfoPropsHealthReadyAndMetricsAnswer) {
     EXPECT_EQ(Json::parse(replica.get("/props").body)["total_slots"], 2);
     EXPECT_EQ(replica.get("/health").body, R"({"status":"ok"})");
     EXPECT_EQ(replica.get("/ready").body, R"({"status":"ready"})");
+    EXPECT_EQ(Json::parse(replica.get("/openapi.json").body)["openapi"], "3.1.0");
     replica.chat(chat_body());
     const auto metrics = replica.get("/metrics");
     EXPECT_THAT(metrics.headers.get("content-type"), HasSubstr("text/plain"));
