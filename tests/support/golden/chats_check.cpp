@@ -8,6 +8,7 @@
 #include "replica/tokenizer/tokenizer.h"
 #include "tests/support/golden/chat_prompt.h"
 #include "tests/support/golden/checks.h"
+#include "tests/support/golden/greedy.h"
 #include "tests/support/golden/logits.h"
 #include "tests/support/golden/mtp_entries.h"
 
@@ -17,7 +18,8 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 struct Counts {
-    std::size_t prompt_tokens = 0, greedy = 0, near_ties = 0, mtp_hits = 0, mtp_tries = 0;
+    GreedyCounts greedy;
+    std::size_t prompt_tokens = 0, mtp_hits = 0, mtp_tries = 0;
     std::size_t mtp_all_visible = 0;  // texts whose hits the file counts without a causal mask
 };
 
@@ -44,7 +46,7 @@ public:
         const std::vector<float> logits = prefill(expected_ids);
         compare_prompt_logits(item, logits);
         const Ids greedy = item.at("greedy_tokens").get<Ids>();
-        compare_greedy(greedy, logits);
+        follow_greedy(session_, greedy, logits, where_, counts_.greedy, report_);
         if (chat_.tokenizer().decode(greedy, {.render_special = true}) !=
             item.at("greedy_text").get<std::string>()) {
             report_.miss(where_ + ": the greedy tokens decode to another text");
@@ -75,25 +77,6 @@ private:
         }
         report_.compare(log_sum_exp(logits), item.at("logsumexp").get<double>(),
                         where_ + ", logsumexp");
-    }
-
-    /// Our own greedy text, token for token, up to the first position where we have a near tie.
-    void compare_greedy(const Ids& expected, std::vector<float> logits) {
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-            const TopTwo top = top_two(logits);
-            if (top.margin < kNearTie) {
-                ++counts_.near_ties;  // the expected token is fed, so the rest is compared as well
-            } else if (top.best != expected[i]) {
-                report_.miss(where_ + ", greedy token " + std::to_string(i) + ": " +
-                             std::to_string(top.best) + ", expected " +
-                             std::to_string(expected[i]));
-                return;
-            }
-            ++counts_.greedy;
-            const std::span<const float> next =
-                session_.step({.tokens = std::span(expected).subspan(i, 1)});
-            logits.assign(next.begin(), next.end());
-        }
     }
 
     /// How often the MTP block guesses the token after next along the greedy text.
@@ -182,8 +165,8 @@ void check_chats(const Json& document, ModelSession& session, Report& report) {
     const Counts& counts = check.counts();
     report.summary = std::to_string(cases.size()) + " chats, " +
                      std::to_string(counts.prompt_tokens) + " prompt and " +
-                     std::to_string(counts.greedy) + " greedy tokens (" +
-                     std::to_string(counts.near_ties) + " near ties), MTP hits " +
+                     std::to_string(counts.greedy.tokens) + " greedy tokens (" +
+                     std::to_string(counts.greedy.near_ties) + " near ties), MTP hits " +
                      std::to_string(counts.mtp_hits) + " of " + std::to_string(counts.mtp_tries) +
                      " (" + std::to_string(counts.mtp_all_visible) + " texts without causal mask)";
 }

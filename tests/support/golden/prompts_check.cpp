@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/support/golden/checks.h"
+#include "tests/support/golden/greedy.h"
 #include "tests/support/golden/logits.h"
 #include "tests/support/golden/mtp_entries.h"
 
@@ -16,7 +17,8 @@ using Ids = std::vector<std::int32_t>;
 constexpr std::size_t kSplitPointsMax = 24;
 
 struct Counts {
-    std::size_t positions = 0, greedy = 0, near_ties = 0, mtp = 0, splits = 0;
+    GreedyCounts greedy;
+    std::size_t positions = 0, mtp = 0, splits = 0;
     std::size_t mtp_all_visible =
         0;  // texts whose MTP entries the file holds without a causal mask
 };
@@ -49,7 +51,10 @@ public:
         }
         if (has_mtp) compare_mtp(prompt.at("mtp_argmax").get<Ids>(), tokens, mtp);
         compare_row(prompt.at("last_logits"), last, "last logits");
-        if (prompt.contains("greedy")) compare_greedy(prompt.at("greedy").get<Ids>(), last);
+        if (prompt.contains("greedy")) {
+            follow_greedy(session_, prompt.at("greedy").get<Ids>(), last, where_, counts_.greedy,
+                          report_);
+        }
         compare_splits(tokens, last);
         return last;
     }
@@ -167,26 +172,6 @@ private:
         }
     }
 
-    /// Feeds the expected tokens one by one, so that every position is compared, near ties
-    /// excepted.
-    void compare_greedy(const Ids& expected, std::vector<float> logits) {
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-            const TopTwo top = top_two(logits);
-            if (top.margin < kNearTie) {
-                ++counts_.near_ties;
-            } else if (top.best != expected[i]) {
-                report_.miss(where_ + ", greedy token " + std::to_string(i) + ": " +
-                             std::to_string(top.best) + ", expected " +
-                             std::to_string(expected[i]));
-                return;
-            }
-            ++counts_.greedy;
-            const std::span<const float> next =
-                session_.step({.tokens = std::span(expected).subspan(i, 1)});
-            logits.assign(next.begin(), next.end());
-        }
-    }
-
     void compare_splits(const Ids& tokens, const std::vector<float>& whole) {
         if (tokens.size() < 2) return;
         const std::size_t points = std::min(tokens.size() - 1, kSplitPointsMax);
@@ -243,9 +228,9 @@ void check_prompts(const Json& document, ModelSession& session, Report& report) 
     std::snprintf(split_error, sizeof split_error, "%.3g", check.split_error_max());
     report.summary =
         std::to_string(prompts.size()) + " prompts, " + std::to_string(counts.positions) +
-        " positions, " + std::to_string(counts.greedy) + " greedy (" +
-        std::to_string(counts.near_ties) + " near ties), " + std::to_string(counts.mtp) + " MTP (" +
-        std::to_string(counts.mtp_all_visible) + " texts without causal mask), " +
+        " positions, " + std::to_string(counts.greedy.tokens) + " greedy (" +
+        std::to_string(counts.greedy.near_ties) + " near ties), " + std::to_string(counts.mtp) +
+        " MTP (" + std::to_string(counts.mtp_all_visible) + " texts without causal mask), " +
         std::to_string(counts.splits) + " splits and a batch (largest difference " + split_error +
         ")";
 }
