@@ -1,0 +1,483 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cassert>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/step_upload.h"
+#include "kernels/quant/format.h"
+#include "kernels/sampling.h"
+
+namespace kernels {
+namespace {
+
+using cuda::check_cuda;
+
+constexpr int kCaptureThreadLocal = 1;    // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+constexpr std::int64_t kInputAlign = 64;  // of a scratch row, in floats
+
+std::int64_t element_bytes(DType dtype) {
+    switch (dtype) {
+        case DType::kF32:
+        case DType::kI32:
+            return 4;
+        case DType::kF16:
+        case DType::kBF16:
+            return 2;
+        default:
+            assert(false && "tensors of blocks are packed, not allocated");
+            return 0;
+    }
+}
+
+cuda::DeviceAddress address_of(const TensorView& view, std::size_t offset_bytes = 0) {
+    return reinterpret_cast<cuda::DeviceAddress>(view.data) + offset_bytes;
+}
+
+class CudaBackendImpl final : public CudaBackend {
+public:
+    CudaBackendImpl(const cuda::Driver& driver, const cuda::DeviceFacts& facts)
+        : driver_(driver),
+          facts_(facts),
+          context_(driver_, facts_.device),
+          kernels_(driver_),
+          stream_(cuda::make_stream(driver_)),
+          arena_(driver_) {
+        sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
+        op_.kernels = &kernels_;
+        op_.stream = stream_.get();
+        op_.step = &step_;
+    }
+    ~CudaBackendImpl() override;
+
+    DeviceInfo device() const override;
+    TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
+    TensorView upload_f32(std::span<const float> values,
+                          std::span<const std::int64_t> shape) override;
+    std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out) override;
+    std::optional<Refusal> prepare(const StepLimits& limits) override;
+
+    void begin_step(const StepDescriptor& step) override;
+    void embed(const EmbedArgs& args) override;
+    void linear(const LinearArgs& args) override;
+    void delta_net(const DeltaNetArgs& args) override;
+    void attention(const AttentionArgs& args) override;
+    void head(const HeadArgs& args) override;
+    void mtp_join(const MtpJoinArgs& args) override;
+    void sample(const SampleArgs& args) override;
+    const StepOutputs& finish_step() override;
+
+    void write(const TensorView& to, std::span<const std::byte> bytes,
+               std::size_t offset_bytes) override;
+    void read(const TensorView& from, std::span<std::byte> bytes,
+              std::size_t offset_bytes) override;
+    std::vector<CudaKernelReport> kernels() const override;
+    std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
+                                   int repeats) override;
+    void read_stream(const TensorView& from, std::int64_t bytes) override;
+
+private:
+    TensorView make_view(DType dtype, std::span<const std::int64_t> shape, std::size_t& bytes);
+    const cuda::Matrix& matrix(const MatrixView& view) const {
+        assert(view.id >= 0 && static_cast<std::size_t>(view.id) < matrices_.size());
+        return matrices_[static_cast<std::size_t>(view.id)];
+    }
+    void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
+    void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y);
+    void fetch_logits(const TensorView& logits);
+    void draw();
+    void synchronize(const char* what) {
+        check_cuda(driver_, driver_.stream_synchronize(stream_.get()), what);
+    }
+
+    // In order of need: what comes later uses what comes before.
+    cuda::Driver driver_;
+    cuda::DeviceFacts facts_;
+    cuda::Context context_;
+    cuda::KernelSet kernels_;
+    cuda::Stream stream_;
+    cuda::Arena arena_;
+    std::vector<cuda::Matrix> matrices_;
+    unsigned* sink_ = nullptr;
+
+    bool is_prepared_ = false;
+    StepLimits limits_;
+    cuda::StepUpload upload_;
+    cuda::PinnedBuffer host_logits_;  // [logit_rows, vocabulary]
+    SampleScratch sampling_;
+
+    StepDescriptor step_;
+    cuda::OpContext op_;
+    bool in_step_ = false;
+    const void* fetched_logits_ = nullptr;  // device address whose copy is on its way
+    std::int64_t logits_width_ = 0;
+    std::int32_t vocabulary_used_ = 0;
+    bool draws_ = false;
+    std::vector<std::int32_t> sampled_;
+    std::vector<std::uint8_t> error_;
+    StepOutputs outputs_;
+};
+
+CudaBackendImpl::~CudaBackendImpl() {
+    // Whatever thread this is: the members below release handles of this context.
+    try {
+        context_.make_current();
+    } catch (const std::exception&) {
+        return;  // the device is lost; each release says so
+    }
+    cuda::log_if_failed(driver_, driver_.stream_synchronize(stream_.get()), "last synchronise");
+}
+
+// ---------------------------------------------------------------------------------------------
+// Load
+
+DeviceInfo CudaBackendImpl::device() const {
+    context_.make_current();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check_cuda(driver_, driver_.memory_info(&free, &total), "cuMemGetInfo");
+    return {.name = "cuda (" + facts_.name + ", " + std::to_string(facts_.multiprocessors) +
+                    " multiprocessors)",
+            .memory_bytes_free = free};
+}
+
+TensorView CudaBackendImpl::make_view(DType dtype, std::span<const std::int64_t> shape,
+                                      std::size_t& bytes) {
+    assert(!shape.empty() && shape.size() <= 4);
+    TensorView view{.dtype = dtype, .rank = static_cast<int>(shape.size())};
+    std::int64_t total = element_bytes(dtype);
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        assert(shape[i] >= 0);
+        view.shape[i] = shape[i];
+        if (__builtin_mul_overflow(total, shape[i], &total)) throw std::bad_alloc();
+    }
+    view.row_stride = view.row_elements();
+    bytes = static_cast<std::size_t>(total);
+    view.data = reinterpret_cast<void*>(arena_.take(bytes));
+    return view;
+}
+
+TensorView CudaBackendImpl::allocate(DType dtype, std::span<const std::int64_t> shape) {
+    context_.make_current();
+    std::size_t bytes = 0;
+    const TensorView view = make_view(dtype, shape, bytes);
+    if (bytes > 0)
+        check_cuda(driver_, driver_.fill_bytes(address_of(view), 0, bytes, stream_.get()),
+                   "zeroing of a tensor");
+    return view;
+}
+
+TensorView CudaBackendImpl::upload_f32(std::span<const float> values,
+                                       std::span<const std::int64_t> shape) {
+    context_.make_current();
+    std::size_t bytes = 0;
+    const TensorView view = make_view(DType::kF32, shape, bytes);
+    assert(values.size_bytes() == bytes);
+    write(view, std::as_bytes(values), 0);
+    return view;
+}
+
+std::optional<Refusal> CudaBackendImpl::pack(std::span<const MatrixSource> sources,
+                                             MatrixView& out) {
+    assert(!is_prepared_ && "pack comes before prepare");
+    context_.make_current();
+    if (std::optional<Refusal> refusal = cuda::check_sources(sources)) return refusal;
+    cuda::Matrix matrix;
+    try {
+        upload_segments(sources, matrix);
+    } catch (const cuda::CudaError& error) {
+        if (error.status != cuda::kOutOfMemory) throw;
+        return Refusal{std::string(sources[0].name) + ": linear", error.what(),
+                       "leaves no room for its weights", "free device memory or use a larger card"};
+    }
+    out = {.id = static_cast<std::int32_t>(matrices_.size()), .n = matrix.n, .k = matrix.k};
+    matrices_.push_back(matrix);
+    return std::nullopt;
+}
+
+void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out) {
+    out.k = sources[0].k;
+    for (const MatrixSource& source : sources) {
+        const std::int64_t stride = row_bytes(source.dtype, source.k);
+        const auto bytes = static_cast<std::size_t>(stride * source.n);
+        const cuda::DeviceAddress address = arena_.take(bytes);
+        check_cuda(driver_, driver_.copy_to_device(address, source.blocks, bytes, stream_.get()),
+                   "upload of weights");
+        out.segments[static_cast<std::size_t>(out.segment_count++)] = {
+            .blocks = reinterpret_cast<const std::uint8_t*>(address),
+            .row_bytes = stride,
+            .first = static_cast<std::int32_t>(out.n),
+            .outputs = static_cast<std::int32_t>(source.n),
+            .dtype = static_cast<std::int32_t>(source.dtype)};
+        out.n += source.n;
+    }
+    synchronize("upload of weights");  // the caller may free the blocks
+}
+
+std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
+    assert(!is_prepared_ && "prepare comes once");
+    context_.make_current();
+    const std::pair<const char*, std::int32_t> counts[] = {{"rows", limits.rows},
+                                                           {"seqs", limits.seqs},
+                                                           {"logit_rows", limits.logit_rows},
+                                                           {"vocabulary", limits.vocabulary},
+                                                           {"inputs_max", limits.inputs_max}};
+    for (const auto& [name, count] : counts)
+        if (count <= 0)
+            return Refusal{"step limits", std::string(name) + " = " + std::to_string(count),
+                           "is not positive", "give the largest step the model will run"};
+    for (const cuda::Matrix& matrix : matrices_)
+        if (matrix.k > limits.inputs_max)
+            return Refusal{"step limits", "inputs_max = " + std::to_string(limits.inputs_max),
+                           "is below the " + std::to_string(matrix.k) + " inputs of a matrix",
+                           "give the largest K of any linear"};
+    op_.scratch_stride = (limits.inputs_max + kInputAlign - 1) / kInputAlign * kInputAlign;
+    const auto logit_rows = static_cast<std::size_t>(limits.logit_rows);
+    const auto vocabulary = static_cast<std::size_t>(limits.vocabulary);
+    try {
+        const std::int64_t values = limits.rows * op_.scratch_stride;
+        op_.scratch =
+            reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(values) * sizeof(float)));
+        upload_ = cuda::StepUpload(driver_, limits);
+        host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
+    } catch (const cuda::CudaError& error) {
+        if (error.status != cuda::kOutOfMemory) throw;
+        return Refusal{"step scratch", std::to_string(limits.rows) + " rows",
+                       "needs more memory than the device gives", "lower the token budget"};
+    }
+    op_.view = upload_.view();
+    sampling_.reserve(limits.vocabulary);
+    sampled_.resize(logit_rows);
+    error_.resize(logit_rows);
+    synchronize("prepare");
+    limits_ = limits;
+    is_prepared_ = true;
+    return std::nullopt;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Step
+
+void CudaBackendImpl::begin_step(const StepDescriptor& step) {
+    assert(is_prepared_ && "prepare comes before the first step");
+    assert(!in_step_ && "finish_step ends a step");
+    assert(step.rows <= limits_.rows && step.seqs <= limits_.seqs &&
+           step.logit_rows <= limits_.logit_rows);
+    assert(step.seqs == 0 || (step.row_begin.front() == 0 &&
+                              step.row_begin[static_cast<std::size_t>(step.seqs)] == step.rows));
+    context_.make_current();
+    step_ = step;
+    upload_.upload(step_, stream_.get());
+    fetched_logits_ = nullptr;
+    draws_ = false;
+    outputs_ = {};
+    in_step_ = true;
+}
+
+void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
+                           const TensorView& y) {
+    cuda::launch_norm(op_, {.rows = step_.rows,
+                            .live_rows = op_.view.rows,
+                            .x = x.as<float>(),
+                            .x_stride = x.row_stride,
+                            .weight = weight.as<float>(),
+                            .eps = eps,
+                            .k = weight.shape[0],
+                            .k_padded = weight.shape[0],
+                            .y = y.as<float>(),
+                            .y_stride = y.row_stride});
+}
+
+void CudaBackendImpl::embed(const EmbedArgs& args) {
+    assert(in_step_ && args.x.shape[1] == args.table.k);
+    cuda::launch_embed(op_, matrix(args.table), args.x);
+}
+
+void CudaBackendImpl::linear(const LinearArgs& args) {
+    assert(in_step_ && args.x.shape[1] == args.w.k && args.x.rows() >= step_.rows);
+    assert(args.y.shape[1] == (args.epilogue == Epilogue::kSwiGlu ? args.w.n / 2 : args.w.n));
+    assert(args.epilogue != Epilogue::kSwiGlu || args.w.n % 2 == 0);
+    assert(args.norm_weight.empty() || args.norm_weight.shape[0] == args.w.k);
+    assert(args.bias.empty() || args.bias.shape[0] == args.w.n);
+    cuda::launch_linear(op_, {.matrix = &matrix(args.w),
+                              .rows = step_.rows,
+                              .live_rows = op_.view.rows,
+                              .x = args.x.as<float>(),
+                              .x_stride = args.x.row_stride,
+                              .norm_weight = args.norm_weight.as<float>(),
+                              .norm_eps = args.norm_eps,
+                              .bias = args.bias.as<float>(),
+                              .epilogue = args.epilogue,
+                              .y = args.y.as<float>(),
+                              .y_stride = args.y.row_stride});
+}
+
+void CudaBackendImpl::delta_net(const DeltaNetArgs& args) {
+    assert(in_step_);
+    cuda::launch_delta_net(op_, args);
+}
+
+void CudaBackendImpl::attention(const AttentionArgs& args) {
+    assert(in_step_);
+    cuda::launch_attention(op_, args);
+}
+
+void CudaBackendImpl::head(const HeadArgs& args) {
+    assert(in_step_);
+    norm(args.x, args.norm_weight, args.norm_eps, args.hidden);
+    if (args.w.empty()) return;
+    cuda::launch_linear(op_, {.matrix = &matrix(args.w),
+                              .rows = step_.logit_rows,
+                              .live_rows = op_.view.logit_rows,
+                              .row_map = op_.view.logit_row,
+                              .x = args.hidden.as<float>(),
+                              .x_stride = args.hidden.row_stride,
+                              .y = args.logits.as<float>(),
+                              .y_stride = args.logits.row_stride});
+    if (step_.wants_logits) fetch_logits(args.logits);
+}
+
+void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
+    assert(in_step_ && args.joined.shape[1] == 2 * args.table.k);
+    const TensorView embedding = columns(args.joined, 0, args.table.k);
+    cuda::launch_embed(op_, matrix(args.table), embedding);
+    norm(embedding, args.embed_norm_weight, args.norm_eps, embedding);
+    norm(args.hidden, args.hidden_norm_weight, args.norm_eps,
+         columns(args.joined, args.table.k, args.table.k));
+}
+
+void CudaBackendImpl::fetch_logits(const TensorView& logits) {
+    if (fetched_logits_ == logits.data || step_.logit_rows == 0) return;
+    assert(logits.row_stride == logits.shape[1] && "logits rows follow each other");
+    assert(logits.shape[1] <= limits_.vocabulary);
+    const auto bytes = static_cast<std::size_t>(step_.logit_rows * logits.shape[1]) * sizeof(float);
+    check_cuda(driver_,
+               driver_.copy_to_host(host_logits_.get(), address_of(logits), bytes, stream_.get()),
+               "download of logits");
+    fetched_logits_ = logits.data;
+    logits_width_ = logits.shape[1];
+}
+
+void CudaBackendImpl::sample(const SampleArgs& args) {
+    assert(in_step_);
+    if (step_.wants_logits || !step_.sampling.empty()) fetch_logits(args.logits);
+    if (step_.sampling.empty()) return;
+    assert(static_cast<std::int32_t>(step_.sampling.size()) == step_.logit_rows);
+    draws_ = true;
+    vocabulary_used_ = args.vocabulary_used;
+}
+
+/// On the host, by the rules every backend shares; one round trip a step.
+void CudaBackendImpl::draw() {
+    const auto width = static_cast<std::size_t>(logits_width_);
+    const auto rows = static_cast<std::size_t>(step_.logit_rows);
+    const auto* logits = static_cast<const float*>(host_logits_.get());
+    for (std::size_t row = 0; row < rows; ++row) {
+        const SampledToken drawn = sample_row({logits + row * width, width}, step_.sampling[row],
+                                              vocabulary_used_, sampling_);
+        sampled_[row] = drawn.token;
+        error_[row] = drawn.error ? 1 : 0;
+    }
+    outputs_.sampled = {sampled_.data(), rows};
+    outputs_.error = {error_.data(), rows};
+}
+
+const StepOutputs& CudaBackendImpl::finish_step() {
+    assert(in_step_ && "begin_step begins a step");
+    synchronize("step");
+    if (step_.wants_logits && fetched_logits_ != nullptr)
+        outputs_.logits = {
+            static_cast<const float*>(host_logits_.get()),
+            static_cast<std::size_t>(step_.logit_rows) * static_cast<std::size_t>(logits_width_)};
+    if (draws_) draw();
+    in_step_ = false;
+    return outputs_;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Beyond the seam
+
+void CudaBackendImpl::write(const TensorView& to, std::span<const std::byte> bytes,
+                            std::size_t offset_bytes) {
+    if (bytes.empty()) return;
+    context_.make_current();
+    check_cuda(driver_,
+               driver_.copy_to_device(address_of(to, offset_bytes), bytes.data(), bytes.size(),
+                                      stream_.get()),
+               "upload");
+    synchronize("upload");
+}
+
+void CudaBackendImpl::read(const TensorView& from, std::span<std::byte> bytes,
+                           std::size_t offset_bytes) {
+    if (bytes.empty()) return;
+    context_.make_current();
+    check_cuda(driver_,
+               driver_.copy_to_host(bytes.data(), address_of(from, offset_bytes), bytes.size(),
+                                    stream_.get()),
+               "download");
+    synchronize("download");
+}
+
+std::vector<CudaKernelReport> CudaBackendImpl::kernels() const {
+    std::vector<CudaKernelReport> reports;
+    for (std::size_t i = 0; i < cuda::kernel_names().size(); ++i)
+        reports.push_back({cuda::kernel_names()[i].symbol, kernels_.runs(i)});
+    return reports;
+}
+
+std::vector<double> CudaBackendImpl::time_graph(const std::function<void()>& enqueue, int warmups,
+                                                int repeats) {
+    assert(in_step_ && "operations run inside a step");
+    const cuda::StreamHandle stream = stream_.get();
+    cuda::GraphHandle handle = nullptr;
+    check_cuda(driver_, driver_.stream_begin_capture(stream, kCaptureThreadLocal), "capture");
+    enqueue();
+    check_cuda(driver_, driver_.stream_end_capture(stream, &handle), "end of capture");
+    const cuda::Graph graph(driver_, handle);
+    cuda::GraphExecHandle exec_handle = nullptr;
+    check_cuda(driver_, driver_.graph_instantiate(&exec_handle, graph.get(), 0), "graph");
+    const cuda::GraphExec exec(driver_, exec_handle);
+    const cuda::Event begin = cuda::make_event(driver_);
+    const cuda::Event end = cuda::make_event(driver_);
+    std::vector<double> seconds;
+    for (int i = 0; i < warmups + repeats; ++i) {
+        check_cuda(driver_, driver_.event_record(begin.get(), stream), "event");
+        check_cuda(driver_, driver_.graph_launch(exec.get(), stream), "graph launch");
+        check_cuda(driver_, driver_.event_record(end.get(), stream), "event");
+        check_cuda(driver_, driver_.event_synchronize(end.get()), "graph");
+        float ms = 0.0F;
+        check_cuda(driver_, driver_.event_elapsed_ms(&ms, begin.get(), end.get()), "event");
+        if (i >= warmups) seconds.push_back(static_cast<double>(ms) * 1e-3);
+    }
+    return seconds;
+}
+
+void CudaBackendImpl::read_stream(const TensorView& from, std::int64_t bytes) {
+    constexpr std::int64_t kBlocksPerMultiprocessor = 4;  // of 512 threads: all it can hold
+    cuda::launch_read_stream(op_, from.data, bytes,
+                             kBlocksPerMultiprocessor * facts_.multiprocessors, sink_);
+}
+
+}  // namespace
+
+tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
+    const CudaBackendOptions& options) {
+    const auto driver = cuda::load_driver(cuda::system_loader(), options.library_dir);
+    if (!driver) return tl::unexpected(driver.error());
+    const auto facts = cuda::find_device(*driver, options.device);
+    if (!facts) return tl::unexpected(facts.error());
+    try {
+        return std::make_unique<CudaBackendImpl>(*driver, *facts);
+    } catch (const cuda::CudaError& error) {
+        return tl::unexpected("device " + std::to_string(options.device) + " (" + facts->name +
+                              ") cannot be used: " + error.what());
+    }
+}
+
+}  // namespace kernels

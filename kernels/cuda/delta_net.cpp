@@ -1,0 +1,73 @@
+#include <cassert>
+
+#include "kernels/cuda/ops.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kWarpLanes = 32;
+constexpr int kColumnsPerWarp = 8;
+constexpr int kStoreThreads = 256;
+
+KernelId kernel_for(std::int32_t state_size) {
+    if (state_size <= kWarpLanes) return KernelId::kDeltaNet1;
+    if (state_size <= 2 * kWarpLanes) return KernelId::kDeltaNet2;
+    return KernelId::kDeltaNet4;
+}
+
+DeltaNetParams params_of(const OpContext& context, const DeltaNetArgs& args) {
+    DeltaNetParams p{};
+    p.step = context.view;
+    p.n_k = args.n_k;
+    p.n_v = args.n_v;
+    p.state_size = args.state_size;
+    p.conv_kernel = args.conv_kernel;
+    p.is_grouped = args.head_order == HeadOrder::kGrouped;
+    p.norm_eps = args.norm_eps;
+    p.u = args.u.as<float>();
+    p.u_stride = args.u.row_stride;
+    p.z = args.z.as<float>();
+    p.z_stride = args.z.row_stride;
+    p.beta = args.beta.as<float>();
+    p.beta_stride = args.beta.row_stride;
+    p.alpha = args.alpha.as<float>();
+    p.alpha_stride = args.alpha.row_stride;
+    p.conv_w = args.conv_w.as<float>();
+    p.dt_bias = args.dt_bias.as<float>();
+    p.a = args.a.as<float>();
+    p.norm_weight = args.norm_weight.as<float>();
+    p.state = args.state.as<float>();
+    p.state_stride = args.state.row_stride;
+    p.conv_state = args.conv_state.as<float>();
+    p.conv_state_stride = args.conv_state.row_stride;
+    p.y = args.y.as<float>();
+    p.y_stride = args.y.row_stride;
+    return p;
+}
+
+}  // namespace
+
+void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
+    const std::int64_t seqs = context.step->seqs;
+    if (seqs == 0) return;
+    assert(args.n_k > 0 && args.n_v % args.n_k == 0);
+    assert(args.state_size > 0 && args.state_size <= kStateSizeMax &&
+           "state sizes up to 128 have a kernel");
+    assert(args.conv_kernel >= 2 && args.conv_kernel <= kConvKernelMax);
+    const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
+    assert(args.u.shape[1] == conv_dim);
+    assert(args.conv_state.shape[1] == args.conv_kernel - 1 &&
+           args.conv_state.shape[2] == conv_dim);
+    assert(args.state.dtype == DType::kF32 && args.state.shape[1] == args.n_v);
+    const DeltaNetParams p = params_of(context, args);
+    const int warps = (args.state_size + kColumnsPerWarp - 1) / kColumnsPerWarp;
+    context.kernels->launch(kernel_for(args.state_size),
+                            {.x = seqs, .y = args.n_v, .threads = warps * kWarpLanes},
+                            context.stream, p);
+    context.kernels->launch(
+        KernelId::kConvStateStore,
+        {.x = (conv_dim + kStoreThreads - 1) / kStoreThreads, .y = seqs, .threads = kStoreThreads},
+        context.stream, p);
+}
+
+}  // namespace kernels::cuda

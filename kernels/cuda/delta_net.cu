@@ -1,0 +1,206 @@
+// delta_net: the gated delta net over a step, and the convolution's memory behind it.
+//
+// Math      per value head, S [value, key], g = exp(a softplus(alpha + dt)), b = sigmoid(beta):
+//           d = b (v - g S k);  S <- g S + d k^T;  o = S q;  y = RMSNorm(o) w silu(z)
+//           q, k, v come from a causal convolution and SiLU, q and k as unit vectors
+// Shapes    DeltaNetParams; state_size up to 128, any convolution length up to 8
+// Moves     8 * state_size^2 bytes of state per head and sequence, whatever its rows are
+// Floor     bandwidth: 48 heads of 128 are 6.3 MB a sequence and layer, 1.5 us at 4.3 TB/s
+// Achieved  kernels/cuda/README.md
+// Plan      one block per (sequence, value head), rows in order. A warp owns 8 value columns, its
+//           lanes span the keys (key = lane + 32 i); S stays in registers from the first row to
+//           the last. conv_state_store runs after it, since every head reads the old memory.
+// Source    Yang et al. 2024, "Gated Delta Networks"; kernels/cpu/reference_delta_net.cpp
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/params.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kColumnsPerWarp = 8;
+constexpr int kStateSizeMax = 128;
+constexpr int kConvKernelMax = 8;  // as kernels/cpu/simd_kernels.h
+
+__device__ float softplus(float x) {
+    return x > 20.0F ? x : log1pf(expf(x));
+}
+
+/// silu(convolution) of channel `channel` at row `t` of sequence `s`.
+__device__ float convolved(const DeltaNetParams& p, int s, int t, int channel) {
+    const int history = p.conv_kernel - 1;
+    const std::int64_t conv_dim = (2 * p.n_k + p.n_v) * p.state_size;
+    const bool is_fresh = p.step.kv_len_before[s] == 0;
+    const float* w = p.conv_w + static_cast<std::int64_t>(channel) * p.conv_kernel;
+    float sum = 0.0F;
+    for (int j = 0; j <= history; ++j) {
+        const int time = t - history + j;  // within the step's rows of the sequence
+        if (time >= 0) {
+            sum = fmaf(w[j], p.u[(p.step.row_begin[s] + time) * p.u_stride + channel], sum);
+        } else if (!is_fresh) {
+            const float* slot = p.conv_state + p.step.state_slot[s] * p.conv_state_stride;
+            sum = fmaf(w[j], slot[(history + time) * conv_dim + channel], sum);
+        }
+    }
+    return sum * sigmoid(sum);
+}
+
+/// Scales a vector that lies across the warp to `length`.
+template <int kKeys>
+__device__ void scale_to(float (&x)[kKeys], float length) {
+    float squares = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i)
+        squares = fmaf(x[i], x[i], squares);
+    const float factor = length / sqrtf(warp_sum(squares) + 1e-6F);
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i)
+        x[i] *= factor;
+}
+
+template <int kKeys>
+__device__ void delta_net(const DeltaNetParams& p) {
+    __shared__ float mixed[3 * kStateSizeMax];  // q, k, v of one row after the convolution
+    __shared__ float out[kStateSizeMax];
+    const int s = static_cast<int>(blockIdx.x);
+    const int head = static_cast<int>(blockIdx.y);
+    if (s >= *p.step.seqs) return;
+    const int size = p.state_size;
+    const int key_head = p.is_grouped ? head / (p.n_v / p.n_k) : head % p.n_k;
+    const int lane = lane_index();
+    const int column0 = warp_index() * kColumnsPerWarp;
+    const int begin = p.step.row_begin[s];
+    const int rows = p.step.row_begin[s + 1] - begin;
+    if (rows == 0) return;
+    const bool is_fresh = p.step.kv_len_before[s] == 0;
+    float* state = p.state + p.step.state_slot[s] * p.state_stride +
+                   static_cast<std::int64_t>(head) * size * size;
+
+    float memory[kColumnsPerWarp][kKeys];  // S [column0 + c, lane + 32 i]
+#pragma unroll
+    for (int c = 0; c < kColumnsPerWarp; ++c)
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+            const int key = lane + kWarpLanes * i;
+            const bool is_inside = column0 + c < size && key < size;
+            memory[c][i] = is_inside && !is_fresh ? state[(column0 + c) * size + key] : 0.0F;
+        }
+
+    for (int t = 0; t < rows; ++t) {
+        const std::int64_t m = begin + t;
+        for (int i = static_cast<int>(threadIdx.x); i < 3 * size;
+             i += static_cast<int>(blockDim.x)) {
+            const int part = i / size;  // q, k or v
+            const int first = part == 0   ? key_head * size
+                              : part == 1 ? (p.n_k + key_head) * size
+                                          : (2 * p.n_k + head) * size;
+            mixed[i] = convolved(p, s, t, first + i % size);
+        }
+        __syncthreads();  // mixed is written before it is read
+
+        float q[kKeys];
+        float k[kKeys];
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+            const int key = lane + kWarpLanes * i;
+            q[i] = key < size ? mixed[key] : 0.0F;
+            k[i] = key < size ? mixed[size + key] : 0.0F;
+        }
+        scale_to(q, 1.0F / sqrtf(static_cast<float>(size)));
+        scale_to(k, 1.0F);
+        const float alpha = p.alpha[m * p.alpha_stride + head] + p.dt_bias[head];
+        const float decay = expf(p.a[head] * softplus(alpha));
+        const float beta = sigmoid(p.beta[m * p.beta_stride + head]);
+#pragma unroll
+        for (int c = 0; c < kColumnsPerWarp; ++c) {
+            if (column0 + c >= size) continue;  // the same for the whole warp
+            float recalled = 0.0F;
+#pragma unroll
+            for (int i = 0; i < kKeys; ++i) {
+                memory[c][i] *= decay;
+                recalled = fmaf(memory[c][i], k[i], recalled);
+            }
+            const float delta = beta * (mixed[2 * size + column0 + c] - warp_sum(recalled));
+            float answer = 0.0F;
+#pragma unroll
+            for (int i = 0; i < kKeys; ++i) {
+                memory[c][i] = fmaf(k[i], delta, memory[c][i]);
+                answer = fmaf(memory[c][i], q[i], answer);
+            }
+            answer = warp_sum(answer);
+            if (lane == 0) out[column0 + c] = answer;
+        }
+        __syncthreads();  // out is complete; mixed may be written for the next row
+
+        float squares = 0.0F;
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+            const int value = lane + kWarpLanes * i;
+            if (value < size) squares = fmaf(out[value], out[value], squares);
+        }
+        const float factor =
+            1.0F / sqrtf(warp_sum(squares) / static_cast<float>(size) + p.norm_eps);
+        const int value = static_cast<int>(threadIdx.x);
+        if (value < size) {
+            const std::int64_t column = static_cast<std::int64_t>(head) * size + value;
+            const float z = p.z[m * p.z_stride + column];
+            p.y[m * p.y_stride + column] =
+                out[value] * factor * p.norm_weight[value] * (z * sigmoid(z));
+        }
+        // The next row writes out behind its first barrier, which all reads above come before.
+    }
+#pragma unroll
+    for (int c = 0; c < kColumnsPerWarp; ++c)
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+            const int key = lane + kWarpLanes * i;
+            if (column0 + c < size && key < size) state[(column0 + c) * size + key] = memory[c][i];
+        }
+}
+
+}  // namespace
+
+// Blocks have ceil(state_size / 8) warps: a row's outputs fit the threads.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    delta_net_1(const __grid_constant__ DeltaNetParams p) {
+    delta_net<1>(p);
+}
+extern "C" __global__ void __launch_bounds__(512, 1)
+    delta_net_2(const __grid_constant__ DeltaNetParams p) {
+    delta_net<2>(p);
+}
+extern "C" __global__ void __launch_bounds__(512, 1)
+    delta_net_4(const __grid_constant__ DeltaNetParams p) {
+    delta_net<4>(p);
+}
+
+/// The last conv_kernel - 1 inputs of every sequence, for its next step. A thread per channel
+/// reads all it moves before it writes.
+extern "C" __global__ void __launch_bounds__(256)
+    conv_state_store(const __grid_constant__ DeltaNetParams p) {
+    const int s = static_cast<int>(blockIdx.y);
+    const int conv_dim = (2 * p.n_k + p.n_v) * p.state_size;
+    const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (s >= *p.step.seqs || channel >= conv_dim) return;
+    const int begin = p.step.row_begin[s];
+    const int rows = p.step.row_begin[s + 1] - begin;
+    if (rows == 0) return;
+    const int history = p.conv_kernel - 1;
+    float* slot = p.conv_state + p.step.state_slot[s] * p.conv_state_stride + channel;
+    float kept[kConvKernelMax - 1];
+#pragma unroll
+    for (int i = 0; i < kConvKernelMax - 1; ++i) {
+        if (i >= history) continue;
+        const int time = rows - history + i;
+        kept[i] = 0.0F;
+        if (time >= 0) {
+            kept[i] = p.u[(begin + time) * p.u_stride + channel];
+        } else if (p.step.kv_len_before[s] != 0) {
+            kept[i] = slot[static_cast<std::int64_t>(history + time) * conv_dim];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kConvKernelMax - 1; ++i)
+        if (i < history) slot[static_cast<std::int64_t>(i) * conv_dim] = kept[i];
+}
+
+}  // namespace kernels::cuda

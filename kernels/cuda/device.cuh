@@ -1,0 +1,49 @@
+// What all kernels share: warps, sums in a fixed order, binary16.
+//
+// Device code is compiled without contraction of products and sums, so that arithmetic is what is
+// written; where fusing is meant, the code says fmaf.
+#pragma once
+
+#include <cstdint>
+
+namespace kernels::cuda {
+
+inline constexpr int kWarpLanes = 32;
+
+__device__ inline int lane_index() {
+    return static_cast<int>(threadIdx.x) % kWarpLanes;
+}
+__device__ inline int warp_index() {
+    return static_cast<int>(threadIdx.x) / kWarpLanes;
+}
+
+/// Sum over the warp, the same bits in every lane: each step adds the same two numbers.
+__device__ inline float warp_sum(float value) {
+#pragma unroll
+    for (int distance = kWarpLanes / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(~0U, value, distance);
+    return value;
+}
+
+__device__ inline float half_to_float(std::uint16_t half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
+/// Rounds to nearest, ties to even.
+__device__ inline std::uint16_t float_to_half(float value) {
+    std::uint16_t half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+__device__ inline float bfloat_to_float(std::uint16_t value) {
+    return __uint_as_float(static_cast<std::uint32_t>(value) << 16);
+}
+
+__device__ inline float sigmoid(float x) {
+    return 1.0F / (1.0F + expf(-x));
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,100 @@
+// One launch per segment, and per half with SwiGLU: the first half is stored, the second one
+// finishes it, so segments may have any types and lie across the middle.
+#include <algorithm>
+#include <cassert>
+
+#include "kernels/cuda/ops.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr std::int64_t kOutputsPerBlock = 8;  // kLinearWarps
+constexpr int kThreads = 256;
+constexpr std::int64_t kWideColumns = 8;  // rows of x a pass of the wide kernels
+constexpr std::int64_t kGroup = 8;        // inputs a lane reads at once
+
+/// Rows of x as the kernels read them: 16-byte aligned, zeros up to a multiple of kGroup.
+struct Input {
+    const float* x;
+    std::int64_t stride;
+    const std::int32_t* row_map;
+};
+
+bool is_readable(const LinearJob& job) {
+    return reinterpret_cast<std::uintptr_t>(job.x) % 16 == 0 && job.x_stride % 4 == 0 &&
+           job.matrix->k % kGroup == 0;
+}
+
+Input prologue(const OpContext& context, const LinearJob& job) {
+    if (job.norm_weight == nullptr && is_readable(job)) return {job.x, job.x_stride, job.row_map};
+    const std::int64_t k = job.matrix->k;
+    const std::int64_t k_padded = (k + kGroup - 1) / kGroup * kGroup;
+    assert(k_padded <= context.scratch_stride && "prepare was told the largest K");
+    launch_norm(context, {.rows = job.rows,
+                          .live_rows = job.live_rows,
+                          .row_map = job.row_map,
+                          .x = job.x,
+                          .x_stride = job.x_stride,
+                          .weight = job.norm_weight,
+                          .eps = job.norm_eps,
+                          .k = k,
+                          .k_padded = k_padded,
+                          .y = context.scratch,
+                          .y_stride = context.scratch_stride});
+    return {context.scratch, context.scratch_stride, nullptr};
+}
+
+/// Outputs [begin, end) of the matrix, to columns from `y` on.
+void launch_outputs(const OpContext& context, const LinearJob& job, const Input& input,
+                    std::int64_t begin, std::int64_t end, float* y, LinearEpilogue epilogue) {
+    for (const SegmentView& segment : job.matrix->used()) {
+        const std::int64_t first = std::max<std::int64_t>(begin, segment.first);
+        const std::int64_t last =
+            std::min<std::int64_t>(end, std::int64_t{segment.first} + segment.outputs);
+        if (first >= last) continue;
+        LinearParams p{};
+        p.rows = job.live_rows;
+        p.row_map = input.row_map;
+        p.blocks = segment.blocks + (first - segment.first) * segment.row_bytes;
+        p.row_bytes = segment.row_bytes;
+        p.outputs = static_cast<std::int32_t>(last - first);
+        p.k = static_cast<std::int32_t>(job.matrix->k);
+        p.x = input.x;
+        p.x_stride = input.stride;
+        p.bias = job.bias != nullptr ? job.bias + first : nullptr;
+        p.y = y + (first - begin);
+        p.y_stride = job.y_stride;
+        p.epilogue = epilogue;
+        const int type = linear_type_index(static_cast<DType>(segment.dtype));
+        const bool is_wide = job.rows > 1;
+        const auto id =
+            static_cast<KernelId>(static_cast<std::size_t>(KernelId::kLinearFirst) +
+                                  2 * static_cast<std::size_t>(type) + (is_wide ? 1 : 0));
+        const std::int64_t columns = is_wide ? kWideColumns : 1;
+        context.kernels->launch(id,
+                                {.x = (last - first + kOutputsPerBlock - 1) / kOutputsPerBlock,
+                                 .y = (job.rows + columns - 1) / columns,
+                                 .threads = kThreads},
+                                context.stream, p);
+    }
+}
+
+}  // namespace
+
+void launch_linear(const OpContext& context, const LinearJob& job) {
+    if (job.rows == 0) return;
+    const Input input = prologue(context, job);
+    const std::int64_t n = job.matrix->n;
+    switch (job.epilogue) {
+        case Epilogue::kStore:
+            return launch_outputs(context, job, input, 0, n, job.y, LinearEpilogue::kStore);
+        case Epilogue::kAddResidual:
+            return launch_outputs(context, job, input, 0, n, job.y, LinearEpilogue::kAdd);
+        case Epilogue::kSwiGlu:
+            launch_outputs(context, job, input, 0, n / 2, job.y, LinearEpilogue::kStore);
+            launch_outputs(context, job, input, n / 2, n, job.y, LinearEpilogue::kSiluTimes);
+            return;
+    }
+}
+
+}  // namespace kernels::cuda

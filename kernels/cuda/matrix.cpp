@@ -1,0 +1,63 @@
+#include "kernels/cuda/matrix.h"
+
+#include <limits>
+#include <string>
+
+#include "kernels/cuda/kernel_set.h"
+#include "kernels/quant/format.h"
+
+namespace kernels::cuda {
+namespace {
+
+/// Kernels count outputs and inputs in 32 bits.
+constexpr std::int64_t kSideMax = std::numeric_limits<std::int32_t>::max() / 2;
+
+std::string type_text(DType dtype) {
+    const auto id = static_cast<std::uint32_t>(dtype);
+    const Format* format = find_format(id);
+    return "type " + (format != nullptr ? std::string(format->name) : std::to_string(id));
+}
+
+std::string shape_text(const MatrixSource& source) {
+    return "shape " + std::to_string(source.n) + " x " + std::to_string(source.k);
+}
+
+std::optional<Refusal> check(const MatrixSource& source, std::int64_t k) {
+    const std::string subject = std::string(source.name) + ": linear";
+    if (linear_type_index(source.dtype) < 0)
+        return Refusal{subject, type_text(source.dtype), "is not supported",
+                       "re-quantise it to IQ4_XS"};
+    if (source.n <= 0 || source.k <= 0)
+        return Refusal{subject, shape_text(source), "has an empty side", "check the file"};
+    if (source.n > kSideMax || source.k > kSideMax)
+        return Refusal{subject, shape_text(source), "has a side above " + std::to_string(kSideMax),
+                       "split it"};
+    if (source.k != k)
+        return Refusal{
+            subject, shape_text(source),
+            "differs in its inputs from the first segment, which has " + std::to_string(k),
+            "pack it as a matrix of its own"};
+    const Format& format = format_of(source.dtype);
+    if (source.k % format.block_values != 0)
+        return Refusal{subject, shape_text(source),
+                       "is not a whole number of " + std::string(format.name) + " blocks of " +
+                           std::to_string(format.block_values) + " inputs",
+                       "re-quantise it to a type with smaller blocks, or to F16"};
+    if (source.blocks == nullptr)
+        return Refusal{subject, "address 0", "holds no weights", "check the file"};
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> check_sources(std::span<const MatrixSource> sources) {
+    if (sources.empty() || sources.size() > kSegmentsMax)
+        return Refusal{sources.empty() ? "linear" : std::string(sources[0].name) + ": linear",
+                       std::to_string(sources.size()) + " segments", "is not between 1 and 4",
+                       "pack it as several matrices"};
+    for (const MatrixSource& source : sources)
+        if (std::optional<Refusal> refusal = check(source, sources[0].k)) return refusal;
+    return std::nullopt;
+}
+
+}  // namespace kernels::cuda

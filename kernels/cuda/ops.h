@@ -1,0 +1,68 @@
+// The launchers behind the backend: each checks its arguments, fills a kernel's parameters and
+// enqueues it. None synchronises or allocates.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/params.h"
+
+namespace kernels::cuda {
+
+inline constexpr int kStateSizeMax = 128;  // of the delta net; one warp owns 8 of its columns
+inline constexpr int kConvKernelMax = 8;
+inline constexpr int kHeadDimMax = 256;
+
+/// What every launcher works with. Owned by the backend.
+struct OpContext {
+    KernelSet* kernels = nullptr;
+    StreamHandle stream = nullptr;
+    const StepDescriptor* step = nullptr;  // host's copy: sizes of grids
+    StepView view;                         // device's copy: what kernels read
+    float* scratch = nullptr;              // [rows, scratch_stride] rows of x for a linear
+    std::int64_t scratch_stride = 0;       // a multiple of 8
+};
+
+/// RMSNorm (or a copy, without weight) of `rows` rows.
+struct NormJob {
+    std::int64_t rows = 0;
+    const std::int32_t* live_rows = nullptr;  // device
+    const std::int32_t* row_map = nullptr;    // device; null = in order
+    const float* x = nullptr;
+    std::int64_t x_stride = 0;
+    const float* weight = nullptr;
+    float eps = 0.0F;
+    std::int64_t k = 0;
+    std::int64_t k_padded = 0;
+    float* y = nullptr;
+    std::int64_t y_stride = 0;
+};
+
+/// A linear operation with its rows spelled out: LinearArgs, or the head on chosen rows.
+struct LinearJob {
+    const Matrix* matrix = nullptr;
+    std::int64_t rows = 0;
+    const std::int32_t* live_rows = nullptr;  // device
+    const std::int32_t* row_map = nullptr;    // device; null = in order
+    const float* x = nullptr;
+    std::int64_t x_stride = 0;
+    const float* norm_weight = nullptr;
+    float norm_eps = 0.0F;
+    const float* bias = nullptr;
+    Epilogue epilogue = Epilogue::kStore;
+    float* y = nullptr;
+    std::int64_t y_stride = 0;
+};
+
+void launch_embed(const OpContext& context, const Matrix& table, const TensorView& x);
+void launch_norm(const OpContext& context, const NormJob& job);
+void launch_linear(const OpContext& context, const LinearJob& job);
+void launch_delta_net(const OpContext& context, const DeltaNetArgs& args);
+void launch_attention(const OpContext& context, const AttentionArgs& args);
+/// Reads `bytes` from `from` once with `blocks` blocks; `sink` is one word nobody reads.
+void launch_read_stream(const OpContext& context, const void* from, std::int64_t bytes,
+                        std::int64_t blocks, unsigned* sink);
+
+}  // namespace kernels::cuda
