@@ -7,17 +7,32 @@
 namespace router {
 
 void Account::on_report(Clock::time_point now, int reported_sequences) {
-    int own_reported = 0;
-    for (Entry& entry : entries_) {
-        if (!entry.sent_at || now - *entry.sent_at < kReportLag) continue;
-        own_reported += entry.sequences;
+    const auto is_old = [now](const Entry& entry) { return now - *entry.sent_at >= kReportLag; };
+    int own = 0;
+    int own_old = 0;
+    for (const Entry& entry : entries_) {
+        if (!entry.sent_at) continue;
+        own += entry.sequences;
+        if (is_old(entry)) own_old += entry.sequences;
+    }
+    // What ended since the last report may still be counted in this one.
+    const int ended = std::exchange(ended_sequences_, 0);
+    // Others' sequences are what ours cannot explain; within that, what they were before.
+    foreign_sequences_ =
+        std::clamp(foreign_sequences_, std::max(0, reported_sequences - own - ended),
+                   std::max(0, reported_sequences - own_old));
+    const int room_for_old = reported_sequences - foreign_sequences_;
+    const int room_for_young = room_for_old - ended;
+    int contained = 0;
+    for (Entry& entry : entries_) {  // in order of dispatch
+        if (!entry.sent_at) continue;
+        const int room = is_old(entry) ? room_for_old : room_for_young;
+        if (!entry.is_seen && contained + entry.sequences > room) continue;
+        contained += entry.sequences;
         if (entry.is_seen) continue;
         entry.is_seen = true;
         unseen_tokens_ -= entry.prefill_tokens;
     }
-    // A sequence that ended a moment ago may still be in the report and look foreign; the report
-    // about its end follows within kReportLag and corrects that.
-    foreign_sequences_ = std::max(0, reported_sequences - own_reported);
     assert(unseen_tokens_ >= 0 && "charges are seen once");
 }
 
@@ -65,6 +80,7 @@ void Charge::release() {
     account->release_prefill(*entry_);
     account->output_tokens_ -= entry_->output_tokens;
     assert(account->output_tokens_ >= 0 && "a charge is released once");
+    if (entry_->sent_at) account->ended_sequences_ += entry_->sequences;
     account->entries_.erase(entry_);
 }
 

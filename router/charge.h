@@ -23,8 +23,8 @@ namespace router {
 
 using Clock = std::chrono::steady_clock;
 
-/// A report cannot contain what was sent less than this before it arrived (it is the longest the
-/// replica holds a change back).
+/// The longest a replica holds a change back: what was sent less than this before a report arrived
+/// may or may not be in it.
 inline constexpr std::chrono::milliseconds kReportLag{20};
 
 class Charge;
@@ -43,8 +43,10 @@ public:
     std::int64_t prefill_tokens() const { return prefill_tokens_; }  // all ours before first byte
     std::int64_t unseen_tokens() const { return unseen_tokens_; }    // those no report contains
 
-    /// A report arrived at `now` and counts `reported_sequences` running or waiting. Charges sent
-    /// at least kReportLag earlier are inside it from here on; the rest stays ours to add.
+    /// A report arrived at `now` and counts `reported_sequences` running or waiting. It contains
+    /// our oldest charges, as many as it counts less those of other senders; the rest stays ours to
+    /// add. The count decides and not the time alone: a replica that is still reading or tokenising
+    /// a request has not counted it, however long ago it was sent, and an idle one counts at once.
     void on_report(Clock::time_point now, int reported_sequences);
 
     /// Sequences there: ours, exactly, plus those of other senders according to the last report.
@@ -73,6 +75,7 @@ private:
     Entries entries_;
     int sequences_ = 0;
     int foreign_sequences_ = 0;
+    int ended_sequences_ = 0;  // ours, since the last report
     std::int64_t output_tokens_ = 0;
     std::int64_t prefill_tokens_ = 0;
     std::int64_t unseen_tokens_ = 0;

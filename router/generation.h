@@ -9,8 +9,8 @@
 //
 // The client's leaving (FIN, RST, stalled write) is a callback at any of these points: it takes the
 // request out of the queue or closes the upstream connection at once, and the coroutine then ends.
-// In these coroutines whatever is awaited gets named locals: GCC 12 miscompiles temporaries of
-// conditional expressions inside a co_await, and co_await inside a loop's condition.
+// In these coroutines arguments of awaited calls are named first: GCC 12 evaluates both arms of a
+// conditional expression inside a co_await.
 // Whatever it holds — place, charge, permit, body memory, gauge — it gives back by destruction.
 // Decision thread only.
 #pragma once

@@ -214,7 +214,10 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
     proto::HttpRequest& client = exchange.request();
     const auto body = std::make_shared<const std::string>(std::move(client.body));
     std::vector<InstanceRef> excluded;
-    while (!exchange.is_client_gone()) {
+    // It changes nothing on a replica and may be repeated, but one that kills its replica must not
+    // be handed from one to the next.
+    int lost_count = 0;
+    while (!exchange.is_client_gone() && lost_count <= services.config.retries_max) {
         Snapshot snapshot = services.set.snapshot(kNoLimit, Clock::now());
         for (ReplicaView& view : snapshot.replicas)
             view.is_saturated = false;
@@ -232,8 +235,12 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
         request.timeouts.head = services.config.stream_idle;
         request.timeouts.body_idle = services.config.stream_idle;
         auto response = co_await services.client.request(replica.endpoint, std::move(request));
-        // It changes nothing on the replica, so it may be repeated whatever happened to it.
-        if (response && response->status != 421 && response->status != 503) {
+        AttemptResult result = AttemptResult::kLost;
+        if (!response) {
+            result = judge(response.error());
+        } else if (response->status == 421 || response->status == 503) {
+            result = AttemptResult::kRefused;
+        } else {
             auto answer = co_await response->read_all(kPassThroughBytesMax);
             if (answer) {
                 proto::HttpResponse whole(response->status, answer_headers(response->headers),
@@ -242,6 +249,7 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
                 co_return;
             }
         }
+        if (result == AttemptResult::kLost) ++lost_count;
         services.on_suspicion(decision.replica->index);
         excluded.push_back(*decision.replica);
     }

@@ -70,8 +70,7 @@ asio::awaitable<void> Pinger::run(std::shared_ptr<State> state) {
         state->timer.expires_at(state->next);
         (void)co_await state->timer.async_wait(asio::as_tuple(asio::use_awaitable));
         if (state->is_stopping) break;
-        // No co_await inside a condition and no co_return inside the loop: GCC 12 compiles this
-        // coroutine into an endless loop otherwise.
+        // No co_await inside a condition here: GCC 12 compiles that into an endless loop.
         if (!state->exchange.is_started()) {
             is_there = co_await state->exchange.start_stream(200, stream_headers());
         }

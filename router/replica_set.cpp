@@ -315,6 +315,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     const std::shared_ptr<Account> lost =
         std::exchange(replica.account, std::make_shared<Account>(instance));
     ++replica.life;
+    spdlog::info("event=replica_instance replica={} instance={}", replica.index, instance);
     replica.status.reset();
     replica.is_gone = false;
     replica.saturated_until.reset();

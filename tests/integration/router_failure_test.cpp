@@ -147,6 +147,19 @@ TEST(RouterFailureTest, WhenTheOnlyReplicaDiesTheAnswerIsATrueStatus) {
     EXPECT_EQ(fleet.wait_idle(), "");
 }
 
+TEST(RouterFailureTest, ARequestThatKillsItsReplicaIsNotSentAThirdTime) {
+    const std::vector<std::pair<std::string, std::string>> poisons = {
+        {kChat, chat_body("poison", false)}, {"/tokenize", R"({"content":"poison"})"}};
+    for (const auto& [path, body] : poisons) {
+        Fleet fleet(3, {"--die-on", "poison"});
+        const Answer answer = post(fleet.router->port(), path, body);
+        EXPECT_EQ(answer.status, 502) << path;
+        EXPECT_NE(answer.body.find("\"replica_lost\""), std::string::npos) << answer.body;
+        EXPECT_EQ(post(fleet.router->port(), kChat, chat_body("hi", false)).status, 200)
+            << path << ": the third replica lives";
+    }
+}
+
 TEST(RouterFailureTest, R15_BusyReplicasGiveTheirOwn429AndFewExtraAttempts) {
     Fleet fleet(2, {"--refuse", "429", "--retry-after", "7"}, {"--queue-wait-s", "0.3"});
     int refused = 0;
@@ -162,12 +175,8 @@ TEST(RouterFailureTest, R15_BusyReplicasGiveTheirOwn429AndFewExtraAttempts) {
 }
 
 TEST(RouterFailureTest, R16_StartsWithNoReplicaAliveAndRecoversByItself) {
-    // A port that is free: taken by a replica that ends before the router starts.
-    int port = 0;
-    {
-        const Fake probe(0);
-        port = probe.port();
-    }
+    const ReservedPort reserved;
+    const int port = reserved.port();
     Router router({"--replica", "http://127.0.0.1:" + std::to_string(port)});
     ASSERT_TRUE(router.wait_state(0, "DOWN"));
     const Answer early = post(router.port(), kChat, chat_body("hi", false));
@@ -186,10 +195,12 @@ TEST(RouterFailureTest, R16_StartsWithNoReplicaAliveAndRecoversByItself) {
     client.post(kChat, chat_body("tokens=100000 token_ms=1", true));
     ASSERT_TRUE(client.read_body_bytes(500));
     replica->process().signal(SIGKILL);
+    ASSERT_EQ(replica->process().wait_exit(), -SIGKILL);  // its port is free again
     EXPECT_EQ(count_of(client.read_answer().body, "\"replica_lost\""), 1U);
     const std::size_t seen = router.process().line_count();
     replica = std::make_unique<Fake>(0, std::vector<std::string>{}, port);
-    ASSERT_TRUE(router.process().wait_line({"to=READY", "instance=" + replica->instance()}, seen));
+    ASSERT_TRUE(router.process().wait_line(
+        {"event=replica_instance", "instance=" + replica->instance()}, seen));
     EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 200);
 }
 

@@ -7,8 +7,11 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -160,6 +163,24 @@ std::string Child::text() {
     return all;
 }
 
+ReservedPort::ReservedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+        throw std::runtime_error("no free port");
+    }
+    port_ = ntohs(address.sin_port);
+}
+
+ReservedPort::~ReservedPort() {
+    ::close(fd_);
+}
+
 Fake::Fake(int index, const std::vector<std::string>& flags, int port) {
     static int lives = 0;  // every process has an instance of its own, restarted ones too
     instance_ = "fa0000000000" + std::to_string(1000 + ++lives);
@@ -175,6 +196,11 @@ Fake::Fake(int index, const std::vector<std::string>& flags, int port) {
     const auto line = child_->wait_line({"listening "});
     if (!line) throw std::runtime_error("the fake replica did not start");
     port_ = std::stoi(line->substr(10));
+}
+
+std::size_t Fake::arrivals() const {
+    const std::string count = proto::http_get(url() + "/fake/arrivals", kPatience).body;
+    return count.empty() ? 0 : std::stoul(count);
 }
 
 Router::Router(const std::vector<std::string>& flags, std::vector<Child::Inherited> fds) {

@@ -63,6 +63,21 @@ private:
     std::thread reader_;
 };
 
+/// A port that refuses connections until a replica listens on it, and that nobody else gets
+/// meanwhile: bound, not listening, address reuse allowed.
+class ReservedPort {
+public:
+    ReservedPort();
+    ~ReservedPort();
+    ReservedPort(const ReservedPort&) = delete;
+    ReservedPort& operator=(const ReservedPort&) = delete;
+    [[nodiscard]] int port() const { return port_; }
+
+private:
+    int fd_ = -1;
+    int port_ = 0;
+};
+
 /// A scripted replica (tests/support/fake_replica.h has its flags).
 class Fake {
 public:
@@ -72,8 +87,8 @@ public:
     [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
     [[nodiscard]] const std::string& instance() const { return instance_; }
     Child& process() { return *child_; }
-    /// Requests that have arrived.
-    std::size_t arrivals() { return child_->count("arrival "); }
+    /// Generations that have arrived so far, as the replica counts them.
+    [[nodiscard]] std::size_t arrivals() const;
 
 private:
     std::string instance_;

@@ -72,7 +72,14 @@ public:
         };
         routes_.add("POST", "/v1/chat/completions", generate);
         routes_.add("POST", "/v1/completions", generate);
-        routes_.add("POST", "/tokenize", fixed(R"({"tokens":[1,2,3],"count":3})"));
+        routes_.add("POST", "/tokenize",
+                    [this](HttpExchange& exchange, const std::string&) -> asio::awaitable<void> {
+                        const std::string& body = exchange.request().body;
+                        const std::string& poison = options_.die_on;
+                        if (!poison.empty() && body.find(poison) != std::string::npos) die_now();
+                        std::string answer = R"({"tokens":[1,2,3],"count":3})";
+                        (void)co_await exchange.send(proto::json_response(std::move(answer)));
+                    });
         routes_.add("GET", "/health", fixed(R"({"status":"ok"})"));
         routes_.add("GET", "/v1/models",
                     fixed(R"({"object":"list","data":[{"id":")" + options_.model +
@@ -80,6 +87,11 @@ public:
         routes_.add(
             "GET", "/info",
             fixed(R"({"model":{"name":")" + options_.model + R"(","aliases":["default"]}})"));
+        routes_.add("GET", "/fake/arrivals",
+                    [this](HttpExchange& exchange, const std::string&) -> asio::awaitable<void> {
+                        std::string count = std::to_string(arrivals_);
+                        (void)co_await exchange.send(proto::json_response(std::move(count)));
+                    });
         routes_.add("GET", "/metrics", [this](HttpExchange& exchange, const std::string&) {
             return serve_metrics(exchange);
         });
@@ -261,6 +273,7 @@ private:
     asio::awaitable<void> serve_generation(HttpExchange& exchange) {
         const proto::HttpRequest& request = exchange.request();
         const std::string dispatch(request.headers.get(proto::kHeaderDispatch));
+        ++arrivals_;
         log_line("arrival", dispatch, request.request_id);
         const std::string_view expected = request.headers.get(proto::kHeaderInstance);
         if (!expected.empty() && expected != options_.instance) {
@@ -322,6 +335,7 @@ private:
     std::list<Sequence*> sequences_;  // in order of arrival
     std::list<std::shared_ptr<StatusStream>> streams_;
     Clock::time_point prefill_free_at_;
+    std::uint64_t arrivals_ = 0;
     std::uint64_t seq_ = 0;
     std::uint64_t steps_ = 0;
 };

@@ -1,6 +1,7 @@
 // Accounts: every charge and permit comes back exactly once, whatever the order and whoever died.
 #include "router/charge.h"
 
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -55,18 +56,64 @@ TEST(ChargeTest, AReportContainsWhatWasSentAtLeastTheLagBefore) {
     EXPECT_EQ(replica->prefill_tokens(), 108) << "own charges stay until the first byte";
 }
 
+TEST(ChargeTest, AReportOfFewerSequencesThanWereSentContainsTheOldestOnly) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge first(replica, {.prefill_tokens = 100});
+    Charge second(replica, {.prefill_tokens = 7});
+    first.mark_sent(start);
+    second.mark_sent(start);
+    // A second later the replica is still tokenising the second one.
+    replica->on_report(start + milliseconds(1000), 1);
+    EXPECT_EQ(replica->unseen_tokens(), 7);
+    replica->on_report(start + milliseconds(1100), 2);
+    EXPECT_EQ(replica->unseen_tokens(), 0);
+}
+
 TEST(ChargeTest, SequencesOfOtherSendersTakeRoomToo) {
     const auto replica = account();
     const Clock::time_point start{};
-    Charge charge(replica, {.prefill_tokens = 1});
+    replica->on_report(start, 3);
+    EXPECT_EQ(replica->occupied(), 3);
+    Charge charge(replica, {.prefill_tokens = 9});
     const Permit permit(replica, 1);
     charge.mark_sent(start);
     replica->on_report(start + milliseconds(5), 3);
-    EXPECT_EQ(replica->occupied(), 4) << "ours cannot be among the three yet";
-    replica->on_report(start + milliseconds(50), 4);
+    EXPECT_EQ(replica->occupied(), 4) << "the same three, and ours is not among them yet";
+    EXPECT_EQ(replica->unseen_tokens(), 9);
+    replica->on_report(start + milliseconds(10), 4);
     EXPECT_EQ(replica->occupied(), 4) << "now it is one of the four";
+    EXPECT_EQ(replica->unseen_tokens(), 0);
     replica->on_report(start + milliseconds(80), 0);
     EXPECT_EQ(replica->occupied(), 1) << "never fewer than our own";
+}
+
+TEST(ChargeTest, ABurstToAnIdleReplicaIsSeenAsItIsCounted) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    std::vector<Charge> charges;
+    for (int i = 0; i < 5; ++i) {
+        charges.emplace_back(replica, Charge::Amount{.prefill_tokens = 10});
+        charges.back().mark_sent(start);
+    }
+    replica->on_report(start + milliseconds(1), 3);
+    EXPECT_EQ(replica->unseen_tokens(), 20) << "three of the five have arrived";
+}
+
+TEST(ChargeTest, AReportMayStillCountWhatEndedSinceTheLastOne) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    auto first = std::make_unique<Charge>(replica, Charge::Amount{.prefill_tokens = 10});
+    first->mark_sent(start);
+    replica->on_report(start + milliseconds(50), 1);
+    first.reset();
+    Charge second(replica, {.prefill_tokens = 7});
+    second.mark_sent(start + milliseconds(60));
+    replica->on_report(start + milliseconds(61), 1);
+    EXPECT_EQ(replica->unseen_tokens(), 7) << "the one it counts may be the first";
+    EXPECT_EQ(replica->occupied(), 0) << "and not somebody else's";
+    replica->on_report(start + milliseconds(81), 1);
+    EXPECT_EQ(replica->unseen_tokens(), 0);
 }
 
 TEST(ChargeTest, MovingHandsTheDutyOver) {
