@@ -212,7 +212,8 @@ tl::expected<HttpRequestHead, GateError> HttpConnection::take_head(std::string_v
     if ((options.check_host || !options.allowed_hosts.empty()) &&
         !is_host_ours(head.headers.get("host"), local_address_, options.allowed_hosts)) {
         GateError error = gate_error(GateReason::kHost, ErrorCode::kBadRequest,
-                                     "This server does not answer for that Host.");
+                                     "This server does not answer for that Host; an address or a "
+                                     "name given with --allowed-host is wanted.");
         error.error.status = 421;
         return tl::unexpected(std::move(error));
     }

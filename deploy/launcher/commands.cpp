@@ -42,6 +42,22 @@ void print(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+/// Says what a stop will wait for, so that a long drain is no silence.
+void print_drain_notice(const LoadedConfig& loaded, int pid) {
+    const json answer = connect(loaded).ask({{"command", "status"}});
+    if (!answer.value("ok", false)) return;
+    long long running = 0;
+    for (const json& replica : answer.at("status").at("replicas")) {
+        if (!replica.contains("work") || !replica.at("work").is_object()) continue;
+        running += replica.at("work").value("running", 0) + replica.at("work").value("waiting", 0);
+    }
+    if (running == 0) return;
+    std::fprintf(stderr,
+                 "waiting for %lld requests to end, at most drain_deadline_s of the fleet "
+                 "(default 600); to cut them short: kill -TERM %d, twice\n",
+                 running, pid);
+}
+
 }  // namespace
 
 int run_status(const LoadedConfig& loaded, bool is_json) {
@@ -77,6 +93,7 @@ int run_order(const LoadedConfig& loaded, const std::string& command, int replic
 int run_down(const LoadedConfig& loaded) {
     ControlClient client = connect(loaded);
     const int pid = client.peer_pid();
+    print_drain_notice(loaded, pid);
     const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (const int code = code_of(client.ask({{"command", "down"}})); code != 0) return code;
     const json end = client.read();  // when everything has been reaped

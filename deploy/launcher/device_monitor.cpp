@@ -60,6 +60,20 @@ std::uint64_t file_bytes(const std::string& path) {
     return static_cast<std::uint64_t>(info.st_size);
 }
 
+/// The launcher knows no models, but four bytes tell a wrong path at once instead of once a
+/// replica.
+void check_magic(const std::string& path) {
+    std::array<char, 4> magic{};
+    std::ifstream file(path, std::ios::binary);
+    if (file.read(magic.data(), magic.size()) && std::string_view(magic.data(), 4) == "GGUF")
+        return;
+    throw StartError({.kind = FailureClass::kModelFile,
+                      .what = "the model " + path + " cannot be used",
+                      .why = file.bad() || !file.is_open() ? "it cannot be read"
+                                                           : "it does not begin with \"GGUF\"",
+                      .fix = "give the path of a GGUF file: quadriga up MODEL.gguf"});
+}
+
 }  // namespace
 
 std::unique_ptr<DeviceMonitor> make_cpu_monitor(std::string proc_folder) {
@@ -103,7 +117,9 @@ std::string bytes_text(std::uint64_t bytes) {
 std::uint64_t model_bytes(const std::string& path) {
     static const std::regex kShard(R"((.*)-(\d{5})-of-(\d{5})\.gguf)");
     std::smatch match;
-    if (!std::regex_match(path, match, kShard)) return file_bytes(path);
+    const std::uint64_t first_bytes = file_bytes(path);
+    check_magic(path);
+    if (!std::regex_match(path, match, kShard)) return first_bytes;
     const int count = std::stoi(match[3]);
     std::uint64_t bytes = 0;
     for (int i = 1; i <= count; ++i) {

@@ -107,6 +107,7 @@ private:
     void wait_for_signal();
     void every_second();
     void draw_board();
+    bool is_startup_over() const;  // every replica is READY, or has given up
     void refresh_facts();
     void save_record();
     boost::asio::awaitable<void> poll_replica(int replica, std::chrono::milliseconds timeout);

@@ -50,6 +50,13 @@ void Supervisor::do_action(const Announce& action) {
         notifier_.send("STATUS=" + std::to_string(ready) + " of " +
                        std::to_string(fleet_.replicas.size()) + " replicas ready");
     }
+    // The last row is drawn before anybody can hear of it: who waits for the fleet and then prints
+    // must not find the board coming back.
+    if (is_startup_over()) draw_board();
+}
+
+bool Supervisor::is_startup_over() const {
+    return fleet_.phase == FleetPhase::kRunning && std::ranges::all_of(fleet_.replicas, is_settled);
 }
 
 /// Only what changed is said again; an ETA counts as changed when it moves by a second.
@@ -72,7 +79,7 @@ void Supervisor::announce_to_router(int index) {
 void Supervisor::draw_board() {
     if (!console_.has_board() || is_board_over_) return;
     console_.draw(board_rows(fleet_, Clock::now(), console_.is_coloured()));
-    if (fleet_.phase == FleetPhase::kRunning && std::ranges::all_of(fleet_.replicas, is_settled)) {
+    if (is_startup_over()) {
         is_board_over_ = true;
         console_.freeze();
         return;

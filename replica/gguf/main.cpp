@@ -3,9 +3,11 @@
 // Exit codes: 0 done; 2 wrong usage; 4 the model file is unreadable, broken or cannot be written.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <regex>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -104,7 +106,17 @@ int run_verify(const Arguments& arguments) {
     return 0;
 }
 
+/// Writing over the input would lose the better model for the worse one.
+void refuse_same_file(const Arguments& arguments) {
+    std::error_code ignored;  // a missing file is another message's business
+    if (std::filesystem::equivalent(arguments.input, arguments.output, ignored))
+        throw UsageError(
+            "OUT is the same file as IN; the original would be lost. Give OUT another "
+            "name");
+}
+
 int run_quantize(const Arguments& arguments) {
+    refuse_same_file(arguments);
     replica::QuantizeJob job = {.input = arguments.input,
                                 .output = arguments.output,
                                 .recipe = &recipe_named(arguments.type),
@@ -128,7 +140,9 @@ int run_quantize(const Arguments& arguments) {
 
 int run_synth(const Arguments& arguments) {
     const replica::PublicShape* shape = replica::find_public_shape(arguments.shape);
-    if (shape == nullptr) throw UsageError("--shape " + arguments.shape + " is unknown");
+    if (shape == nullptr)
+        throw UsageError("--shape " + arguments.shape +
+                         " is unknown; there are 0.8b, 2b, 4b, 9b and 27b");
     replica::SynthJob job = {.output = arguments.output,
                              .name = "Synthetic " + arguments.shape,
                              .shape = shape->shape,

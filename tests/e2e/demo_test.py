@@ -20,9 +20,10 @@ class DemoTest(unittest.TestCase):
         print(lines[0])
 
     def test_unknown_options_are_refused(self):
-        result = subprocess.run([str(ROOT / "deploy/demo"), "--chekc"], capture_output=True, text=True)
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("--help", result.stderr)
+        for arguments, words in ((["--chekc"], "--help"), (["--port"], "number"), (["--port", "abc"], "number")):
+            result = subprocess.run([str(ROOT / "deploy/demo"), *arguments], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(words, result.stderr)
 
 
 if __name__ == "__main__":

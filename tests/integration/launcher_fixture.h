@@ -70,7 +70,7 @@ protected:
         ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
         folder_ = pattern;
         std::filesystem::create_directory(folder_ + "/log");
-        std::ofstream(folder_ + "/model.gguf") << std::string(1000, 'x');
+        std::ofstream(folder_ + "/model.gguf") << "GGUF" << std::string(996, 'x');
         script(json::object());
         ::setenv("QUADRIGA_FAKE_SCRIPT", (folder_ + "/script.json").c_str(), 1);
         ::setenv("QUADRIGA_FAKE_LOG", (folder_ + "/log").c_str(), 1);

@@ -153,7 +153,7 @@ TEST_F(LauncherTest, BadStartsEndWithTheirCodesBeforeAnythingRuns) {
     EXPECT_EQ(wait_for_end(), 4);
     EXPECT_THAT(read("err"), HasSubstr("No such file"));
     EXPECT_THAT(read("err"), HasSubstr("fix"));
-    std::ofstream(folder_ + "/model.gguf") << "x";
+    std::ofstream(folder_ + "/model.gguf") << "GGUF";
     up({"--backend", "cuda"});
     EXPECT_EQ(wait_for_end(), 10);
     up({"--layout", "4"});

@@ -104,7 +104,9 @@ void run_with_model(const Json& document, Format format, const fs::path& path, c
                     Report& report) {
     const std::optional<fs::path> model = model_for(path, format, flags);
     if (!model) {
-        report.miss("its model is neither beside it nor in the folder of --models");
+        const std::string stem = path.stem().string();
+        report.miss("its model (" + stem + ".gguf, or " + stem.substr(0, stem.find('-')) +
+                    "-bf16.gguf) is neither beside it nor in the folder of --models");
         return;
     }
     if (format == Format::kTokenizer) {
@@ -209,6 +211,7 @@ int run_folder(const Flags& flags) {
 int main(int argc, char** argv) {
     golden::Flags flags;
     CLI::App app("Runs every golden file of a folder and prints one line each.");
+    app.footer("Exit codes: 0 all pass, 1 a miss, 2 usage, or no golden file in the folder.");
     app.add_option("DIR", flags.folder, "folder with golden files")
         ->required()
         ->check(CLI::ExistingDirectory);

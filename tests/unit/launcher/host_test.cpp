@@ -147,7 +147,7 @@ TEST_F(HostTest, MemoryIsEnoughWithATenthToSpare) {
 }
 
 TEST_F(HostTest, AModelIsAllItsShards) {
-    write("m-00001-of-00002.gguf", "12345");
+    write("m-00001-of-00002.gguf", "GGUF5");
     try {
         model_bytes(folder_ + "/m-00001-of-00002.gguf");
         FAIL() << "a shard is missing";
@@ -159,6 +159,19 @@ TEST_F(HostTest, AModelIsAllItsShards) {
     EXPECT_EQ(model_bytes(folder_ + "/m-00001-of-00002.gguf"), 8U);
     EXPECT_THROW(model_bytes(folder_), StartError);
     EXPECT_THROW(model_bytes(folder_ + "/nothing.gguf"), StartError);
+}
+
+TEST_F(HostTest, AFileThatIsNoModelIsSaidSoAtOnce) {
+    for (const char* content : {"", "GGU", "# README of something else"}) {
+        write("m.gguf", content);
+        try {
+            model_bytes(folder_ + "/m.gguf");
+            FAIL() << "not a model: " << content;
+        } catch (const StartError& error) {
+            EXPECT_EQ(exit_code_of(error.failure().kind), 4);
+            EXPECT_THAT(error.failure().why, HasSubstr("does not begin with"));
+        }
+    }
 }
 
 TEST_F(HostTest, LongRuntimeFoldersAreRefusedNotCut) {
