@@ -72,3 +72,23 @@ std::span<const Cubin> cubins() {
     set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/cubins.S" PROPERTIES OBJECT_DEPENDS "${cubins}")
     set(${out} "${CMAKE_CURRENT_BINARY_DIR}/cubins.S" "${CMAKE_CURRENT_BINARY_DIR}/cubins.cpp" PARENT_SCOPE)
 endfunction()
+
+# quadriga_carry(TARGETS...): a target cuda-carry that puts the programs, stripped, and the shared
+# libraries a bare machine lacks into <build>/carry. The C++ library is linked statically; the
+# programs look for the rest beside themselves.
+function(quadriga_carry)
+    set(folder "${CMAKE_BINARY_DIR}/carry")
+    set(commands COMMAND "${CMAKE_COMMAND}" -E make_directory "${folder}")
+    foreach(target IN LISTS ARGN)
+        target_link_options(${target} PRIVATE -static-libstdc++)
+        set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN")
+        list(APPEND commands COMMAND "${CMAKE_STRIP}" -o "${folder}/${target}" "$<TARGET_FILE:${target}>")
+    endforeach()
+    foreach(library libhwy.so.1 libutf8proc.so.2)
+        find_file(QUADRIGA_CARRY_${library} ${library} PATHS "${hwy_LIBDIR}" "${utf8proc_LIBDIR}" NO_CACHE)
+        if(QUADRIGA_CARRY_${library})
+            list(APPEND commands COMMAND "${CMAKE_COMMAND}" -E copy "${QUADRIGA_CARRY_${library}}" "${folder}/${library}")
+        endif()
+    endforeach()
+    add_custom_target(cuda-carry ${commands} DEPENDS ${ARGN} VERBATIM)
+endfunction()

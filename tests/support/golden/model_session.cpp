@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
+#ifdef QUADRIGA_HAS_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#endif
 
 namespace golden {
 namespace {
@@ -18,6 +21,9 @@ tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
         cpu.accumulator = kernels::CpuAccumulator::kDouble;
         return kernels::make_cpu_backend(cpu);
     }
+#ifdef QUADRIGA_HAS_CUDA
+    if (options.backend == "cuda") return kernels::make_cuda_backend({});
+#endif
     return tl::unexpected("backend '" + options.backend + "' is not in this build; there are " +
                           backend_names());
 }
@@ -25,7 +31,11 @@ tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
 }  // namespace
 
 std::string backend_names() {
+#ifdef QUADRIGA_HAS_CUDA
+    return "cpu, cpu-reference, cuda";
+#else
     return "cpu, cpu-reference";
+#endif
 }
 
 tl::expected<std::unique_ptr<ModelSession>, std::string> ModelSession::open(

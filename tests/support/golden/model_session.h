@@ -18,7 +18,7 @@
 namespace golden {
 
 struct SessionOptions {
-    std::string backend = "cpu";  // cpu, cpu-reference
+    std::string backend = "cpu";  // one of backend_names()
     std::int32_t threads = 0;     // 0 = all
     std::int32_t rows_max = 512;  // of one step
     std::int32_t sequences = 8;

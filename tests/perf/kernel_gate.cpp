@@ -1,0 +1,141 @@
+// kernel-gate: holds every operation of the CUDA backend against the CPU in double, then measures.
+//
+//     kernel-gate [--device N] [--small] [--no-times] [--threads N] [--json FILE]
+//
+// Outputs are poisoned before each run, once with NaN and once with the answer to other inputs;
+// guard zones surround them; comparisons are false for NaN; an error of zero between different
+// arithmetic is a miss; every run is repeated and must agree bit for bit; altered weights must be
+// seen; every kernel must have run. Times are taken only when all of that holds.
+//
+// Exit: 0 all passed; 1 a miss; 2 bad arguments; 3 no usable GPU.
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/perf/kernel_gate_bench.h"
+#include "tests/perf/kernel_gate_cases.h"
+
+namespace kernels::gate {
+namespace {
+
+constexpr int kExitMiss = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitNoDevice = 3;
+
+struct Flags {
+    int device = 0;
+    int threads = 0;
+    bool small = false;
+    bool no_times = false;
+    std::string only;
+    std::string json_path;
+};
+
+std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
+    std::vector<Case> cases;
+    const CaseOptions options{.small = flags.small};
+    const auto add = [&](const char* name, auto make) {
+        if (!flags.only.empty() && flags.only != name) return;
+        for (Case& made : make())
+            cases.push_back(std::move(made));
+    };
+    add("rows", [&] { return row_cases(pair); });
+    add("delta_net", [&] { return delta_net_cases(pair, options); });
+    add("attention", [&] { return attention_cases(pair, options); });
+    add("mutation", [&] { return mutation_cases(pair); });
+    add("linear", [&] { return linear_cases(pair, options); });
+    return cases;
+}
+
+/// Kernels the cases never launched: a silent fallback would pass every numeric check.
+CaseResult kernels_ran(const CudaBackend& backend) {
+    CaseResult result{.op = "registry", .shape = "every kernel ran", .may_be_exact = true};
+    for (const CudaKernelReport& kernel : backend.kernels())
+        if (kernel.runs == 0 && kernel.name != "read_stream")  // the measurement's own
+            result.complain(std::string(kernel.name) + " never ran");
+    return result;
+}
+
+nlohmann::json runs_json(const CudaBackend& backend) {
+    nlohmann::json runs;
+    for (const CudaKernelReport& kernel : backend.kernels())
+        runs[std::string(kernel.name)] = kernel.runs;
+    return runs;
+}
+
+int run(const Flags& flags) {
+    auto backend = make_cuda_backend({.device = flags.device, .library_dir = {}});
+    if (!backend) {
+        std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
+        return kExitNoDevice;
+    }
+    const std::string device = (*backend)->device().name;
+    std::printf("%s\n", device.c_str());
+    const auto started = std::chrono::steady_clock::now();
+    Pair pair(std::move(*backend), flags.threads);
+    const std::vector<Case> cases = all_cases(pair, flags);
+    std::unique_ptr<LinearBench> bench;
+    if (!flags.no_times) bench = std::make_unique<LinearBench>(pair);
+    pair.prepare(kLimits);
+
+    std::vector<CaseResult> results;
+    for (const Case& one : cases)
+        results.push_back(one());
+    if (flags.only.empty()) results.push_back(kernels_ran(pair.cuda()));
+    print_table(results);
+    std::size_t misses = 0;
+    for (const CaseResult& result : results)
+        if (!result.passed()) ++misses;
+    nlohmann::json report = {{"device", device}, {"cases", to_json(results)}};
+    if (misses == 0 && bench) {
+        bench->run();
+        bench->print();
+        report["times"] = bench->to_json();
+        if (!bench->is_plausible()) {
+            std::printf("MISS a product was faster than memory can be read\n");
+            ++misses;
+        }
+    } else if (bench) {
+        std::printf("\nno times: the checks did not pass\n");
+    }
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    std::printf("\n%zu cases, %zu misses, %.1f s\n", results.size(), misses, seconds);
+    report["misses"] = misses;
+    report["seconds"] = seconds;
+    report["kernel_runs"] = runs_json(pair.cuda());
+    if (!flags.json_path.empty()) std::ofstream(flags.json_path) << report.dump(1) << '\n';
+    return misses == 0 ? 0 : kExitMiss;
+}
+
+}  // namespace
+}  // namespace kernels::gate
+
+int main(int argc, char** argv) {
+    kernels::gate::Flags flags;
+    CLI::App app{"Holds the CUDA backend against the CPU reference, then measures it."};
+    app.add_option("--device", flags.device, "number of the GPU");
+    app.add_option("--threads", flags.threads, "threads of the reference; 0 = all processors");
+    app.add_flag("--small", flags.small, "small shapes only (for compute-sanitizer)");
+    app.add_flag("--no-times", flags.no_times, "checks only");
+    app.add_option("--only", flags.only, "one group of cases")
+        ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear"}));
+    app.add_option("--json", flags.json_path, "file for the results");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kernels::gate::kExitUsage;
+    }
+    try {
+        return kernels::gate::run(flags);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "kernel-gate: %s\n", error.what());
+        return kernels::gate::kExitMiss;
+    }
+}

@@ -1,0 +1,249 @@
+// delta_net: a mixed batch against the reference, states and convolution memory included; slots
+// outside the step untouched; a prompt in three steps equal to one, bit for bit.
+#include <cmath>
+#include <string>
+
+#include "tests/kernel/kernel_support.h"
+#include "tests/perf/kernel_gate_cases.h"
+
+namespace kernels::gate {
+namespace {
+
+using test::Random;
+using test::SequencePart;
+using test::Step;
+
+// State and outputs are f32 on both sides, the reference rounds the state once a row.
+constexpr double kLimit = 1e-5;
+
+struct NetForm {
+    std::int32_t n_k, n_v, state_size;
+    std::int32_t conv_kernel = 4;
+    HeadOrder order = HeadOrder::kTiled;
+    std::int64_t conv_dim() const { return std::int64_t{2 * n_k + n_v} * state_size; }
+    std::int64_t value_dim() const { return std::int64_t{n_v} * state_size; }
+};
+
+constexpr std::int64_t kSlots = 8;
+
+/// Inputs of a step and the memory before it.
+struct NetData {
+    NetForm form;
+    std::int64_t rows;
+    std::vector<float> u, z, beta, alpha, conv_w, dt_bias, a, norm, state, conv_state;
+
+    NetData(const NetForm& f, std::int64_t row_count, std::uint64_t seed)
+        : form(f), rows(row_count) {
+        Random random(seed);
+        u = random.normals(rows * f.conv_dim());
+        z = random.normals(rows * f.value_dim());
+        beta = random.normals(rows * f.n_v);
+        alpha = random.normals(rows * f.n_v);
+        conv_w = random.normals(f.conv_dim() * f.conv_kernel, 0.5F);
+        dt_bias = random.normals(f.n_v);
+        a = random.uniforms(f.n_v, -1.0F, -0.05F);
+        norm = random.uniforms(f.state_size, 0.5F, 1.5F);
+        state = random.normals(kSlots * f.value_dim() * f.state_size, 0.2F);
+        conv_state = random.normals(kSlots * (f.conv_kernel - 1) * f.conv_dim());
+    }
+};
+
+struct NetResult {
+    std::vector<float> y, state, conv_state;
+    bool guards_are_intact = true;
+};
+
+/// `place` turns a host tensor into one of the backend; identity on the CPU.
+template <class Place, class PlaceRows>
+DeltaNetArgs args_of(NetData& d, Rows& u, Rows& z, Rows& beta, Rows& alpha, Place place,
+                     PlaceRows place_rows) {
+    const NetForm& f = d.form;
+    DeltaNetArgs args;
+    args.n_k = f.n_k;
+    args.n_v = f.n_v;
+    args.state_size = f.state_size;
+    args.conv_kernel = f.conv_kernel;
+    args.norm_eps = 1e-6F;
+    args.u = place_rows(u);
+    args.z = place_rows(z);
+    args.beta = place_rows(beta);
+    args.alpha = place_rows(alpha);
+    args.conv_w = place(host_view(DType::kF32, {f.conv_dim(), f.conv_kernel}, d.conv_w.data()));
+    args.dt_bias = place(test::vector_of(d.dt_bias));
+    args.a = place(test::vector_of(d.a));
+    args.norm_weight = place(test::vector_of(d.norm));
+    args.head_order = f.order;
+    return args;
+}
+
+struct NetRows {
+    Rows u, z, beta, alpha;
+    explicit NetRows(const NetData& d)
+        : u(d.rows, d.form.conv_dim(), Rows::kGuard, d.u),
+          z(d.rows, d.form.value_dim(), Rows::kGuard, d.z),
+          beta(d.rows, d.form.n_v, Rows::kGuard, d.beta),
+          alpha(d.rows, d.form.n_v, Rows::kGuard, d.alpha) {}
+};
+
+TensorView state_view(const NetForm& f, std::vector<float>& state) {
+    return host_view(DType::kF32, {kSlots, f.n_v, f.state_size, f.state_size}, state.data());
+}
+TensorView conv_view(const NetForm& f, std::vector<float>& conv_state) {
+    return host_view(DType::kF32, {kSlots, f.conv_kernel - 1, f.conv_dim()}, conv_state.data());
+}
+
+NetResult run_cpu(Pair& pair, NetData& d, const Step& step) {
+    NetRows rows(d);
+    Rows y(d.rows, d.form.value_dim());
+    NetResult result{.y = {}, .state = d.state, .conv_state = d.conv_state};
+    DeltaNetArgs args = args_of(
+        d, rows.u, rows.z, rows.beta, rows.alpha, [](const TensorView& v) { return v; },
+        [](Rows& r) { return r.view(); });
+    args.state = state_view(d.form, result.state);
+    args.conv_state = conv_view(d.form, result.conv_state);
+    args.y = y.view();
+    pair.cpu().begin_step(step.descriptor);
+    pair.cpu().delta_net(args);
+    pair.cpu().finish_step();
+    result.y = y.all();
+    return result;
+}
+
+/// Rows [begin, end) of a view.
+TensorView slice(TensorView view, std::int64_t begin, std::int64_t count) {
+    view.data = view.row<float>(begin);
+    view.shape[0] = count;
+    return view;
+}
+
+struct Piece {
+    Step step;
+    std::int64_t begin = 0;  // first row of the inputs it takes
+};
+
+NetResult run_cuda(Pair& pair, NetData& d, const std::vector<Piece>& pieces) {
+    pair.reset();
+    NetRows rows(d);
+    Rows y(d.rows, d.form.value_dim());
+    NetResult result{.y = {}, .state = d.state, .conv_state = d.conv_state};
+    const DeltaNetArgs whole = args_of(
+        d, rows.u, rows.z, rows.beta, rows.alpha,
+        [&](const TensorView& v) { return pair.place(v); }, [&](Rows& r) { return pair.place(r); });
+    const TensorView state = pair.place(state_view(d.form, result.state));
+    const TensorView conv = pair.place(conv_view(d.form, result.conv_state));
+    const TensorView y_device = pair.place(y);
+    for (const Piece& piece : pieces) {
+        DeltaNetArgs args = whole;
+        const std::int64_t count = piece.step.descriptor.rows;
+        for (TensorView DeltaNetArgs::*part :
+             {&DeltaNetArgs::u, &DeltaNetArgs::z, &DeltaNetArgs::beta, &DeltaNetArgs::alpha})
+            args.*part = slice(whole.*part, piece.begin, count);
+        args.state = state;
+        args.conv_state = conv;
+        args.y = slice(y_device, piece.begin, count);
+        pair.cuda().begin_step(piece.step.descriptor);
+        pair.cuda().delta_net(args);
+        pair.cuda().finish_step();
+    }
+    pair.fetch(y, y_device);
+    pair.fetch(state_view(d.form, result.state), state);
+    pair.fetch(conv_view(d.form, result.conv_state), conv);
+    result.y = y.all();
+    result.guards_are_intact = y.guards_are_intact();
+    return result;
+}
+
+std::vector<Piece> one_piece(const std::vector<SequencePart>& parts) {
+    std::vector<Piece> pieces;
+    pieces.push_back({.step = Step(parts)});
+    return pieces;
+}
+
+std::string text_of(const NetForm& f) {
+    return std::to_string(f.n_k) + "/" + std::to_string(f.n_v) + " heads of " +
+           std::to_string(f.state_size) + ", conv " + std::to_string(f.conv_kernel) +
+           (f.order == HeadOrder::kGrouped ? ", grouped" : ", tiled");
+}
+
+void compare(const NetResult& a, const NetResult& b, const std::string& what, CaseResult& result) {
+    for (const auto part : {&NetResult::y, &NetResult::state, &NetResult::conv_state})
+        if (const auto where = first_difference(a.*part, b.*part); !where.empty())
+            result.complain(what + " " + where);
+}
+
+CaseResult run_batch(Pair& pair, const NetForm& form) {
+    CaseResult result{.op = "delta_net", .shape = text_of(form) + ", batch", .limit = kLimit};
+    const std::vector<SequencePart> parts = {
+        {.kv_len_before = 0, .rows = 7, .state_slot = 3},
+        {.kv_len_before = 0, .rows = 1, .state_slot = 1},
+        {.kv_len_before = 40, .rows = 1, .state_slot = 6},
+        {.kv_len_before = 9, .rows = 5, .state_slot = 2},
+        {.kv_len_before = 2, .rows = 2, .state_slot = 5},  // shorter than the convolution
+        {.kv_len_before = 0, .rows = 33, .state_slot = 7}};
+    NetData data(form, 49, 300);
+    const Step step(parts);
+    const NetResult expected = run_cpu(pair, data, step);
+    const NetResult first = run_cuda(pair, data, one_piece(parts));
+    const NetResult second = run_cuda(pair, data, one_piece(parts));
+    result.see_error(relative_error(first.y, expected.y));
+    result.see_error(relative_error(first.state, expected.state));
+    if (!first.guards_are_intact) result.complain("wrote past its rows");
+    if (const auto where = first_difference(first.conv_state, expected.conv_state); !where.empty())
+        result.complain("convolution memory differs " + where);
+    const auto slot = static_cast<std::ptrdiff_t>(form.value_dim()) * form.state_size;
+    for (const int untouched : {0, 4}) {
+        const auto begin = first.state.begin() + untouched * slot;
+        if (!first_difference({begin, begin + slot}, {data.state.begin() + untouched * slot,
+                                                      data.state.begin() + (untouched + 1) * slot})
+                 .empty())
+            result.complain("touched slot " + std::to_string(untouched));
+    }
+    compare(first, second, "differs from run to run", result);
+    return result;
+}
+
+CaseResult run_split(Pair& pair, const NetForm& form) {
+    CaseResult result{.op = "delta_net", .shape = text_of(form) + ", 130 rows", .limit = kLimit};
+    constexpr std::int32_t kRows = 130;
+    NetData data(form, kRows, 301);
+    const std::vector<SequencePart> whole = {{.kv_len_before = 0, .rows = kRows, .state_slot = 2}};
+    std::vector<Piece> pieces;
+    std::int32_t done = 0;
+    for (const std::int32_t rows : {64, 1, 2, 63}) {
+        pieces.push_back({.step = Step({{.kv_len_before = done, .rows = rows, .state_slot = 2}}),
+                          .begin = done});
+        done += rows;
+    }
+    const NetResult expected = run_cpu(pair, data, Step(whole));
+    const NetResult once = run_cuda(pair, data, one_piece(whole));
+    const NetResult split = run_cuda(pair, data, pieces);
+    result.see_error(relative_error(once.y, expected.y));
+    result.see_error(relative_error(once.state, expected.state));
+    compare(once, split, "depends on how the prompt is split", result);
+    return result;
+}
+
+}  // namespace
+
+std::vector<Case> delta_net_cases(Pair& pair, const CaseOptions& options) {
+    std::vector<NetForm> forms = {
+        {.n_k = 1, .n_v = 1, .state_size = 16, .conv_kernel = 2},
+        {.n_k = 2, .n_v = 6, .state_size = 32, .order = HeadOrder::kGrouped},
+        {.n_k = 2, .n_v = 4, .state_size = 40},  // lanes and columns without work
+        {.n_k = 3, .n_v = 3, .state_size = 64, .conv_kernel = 8},
+        {.n_k = 2, .n_v = 4, .state_size = 128}};
+    if (!options.small) {
+        forms.push_back({.n_k = 4, .n_v = 8, .state_size = 128});    // demo
+        forms.push_back({.n_k = 16, .n_v = 32, .state_size = 128});  // 9B
+        forms.push_back({.n_k = 16, .n_v = 48, .state_size = 128});  // 27B
+        forms.push_back({.n_k = 16, .n_v = 32, .state_size = 128, .order = HeadOrder::kGrouped});
+    }
+    std::vector<Case> cases;
+    for (const NetForm& form : forms) {
+        cases.push_back([&pair, form] { return run_batch(pair, form); });
+        cases.push_back([&pair, form] { return run_split(pair, form); });
+    }
+    return cases;
+}
+
+}  // namespace kernels::gate

@@ -1,0 +1,305 @@
+// linear: every type over the shared shapes, the demo model's and real ones; and mutated weights.
+//
+// A matrix is held against the reference once, with the most rows; each row count then runs twice
+// over poisoned outputs and must repeat the rows bit for bit.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/quant/format.h"
+#include "tests/kernel/kernel_support.h"
+#include "tests/kernel/shapes.h"
+#include "tests/perf/kernel_gate_cases.h"
+
+namespace kernels::gate {
+namespace {
+
+using test::Random;
+using test::Step;
+
+constexpr int kRowCounts[] = {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65};
+// f32 sums of up to 17408 products, 544 in a chain: 6e-8 * sqrt(544) = 1.4e-6 expected.
+constexpr double kLimit = 1e-5;
+
+struct SegmentShape {
+    DType dtype;
+    std::int64_t n;
+};
+
+struct LinearForm {
+    std::vector<SegmentShape> segments;
+    std::int64_t k = 0;
+    int rows_max = 65;
+    Epilogue epilogue = Epilogue::kStore;
+    bool has_norm = false;
+    bool has_bias = false;
+    bool is_aligned = true;  // rows of x for wide loads
+    std::int64_t n() const {
+        std::int64_t sum = 0;
+        for (const SegmentShape& segment : segments)
+            sum += segment.n;
+        return sum;
+    }
+};
+
+std::string text_of(const LinearForm& form) {
+    std::string text;
+    for (const SegmentShape& segment : form.segments)
+        text += std::string(text.empty() ? "" : "+") + std::string(name_of(segment.dtype)) + " " +
+                std::to_string(segment.n);
+    text += " x " + std::to_string(form.k);
+    if (form.epilogue == Epilogue::kAddResidual) text += " add";
+    if (form.epilogue == Epilogue::kSwiGlu) text += " swiglu";
+    if (form.has_norm) text += " norm";
+    if (form.has_bias) text += " bias";
+    if (!form.is_aligned) text += " odd";
+    return text;
+}
+
+/// A packed matrix and its other inputs; owns the blocks both backends were given.
+struct LinearCase {
+    LinearForm form;
+    std::vector<std::vector<std::uint8_t>> blocks;
+    Pair::Matrices matrices;
+    std::vector<float> x, other_x, residual, norm, bias;
+};
+
+std::shared_ptr<LinearCase> make_case(Pair& pair, const LinearForm& form, std::uint64_t seed) {
+    auto made = std::make_shared<LinearCase>();
+    Random random(seed);
+    made->form = form;
+    std::vector<MatrixSource> sources;
+    for (const SegmentShape& segment : form.segments)
+        made->blocks.push_back(test::random_blocks(segment.dtype, segment.n * form.k, random));
+    for (std::size_t i = 0; i < form.segments.size(); ++i)
+        sources.push_back({.name = "gate",
+                           .dtype = form.segments[i].dtype,
+                           .blocks = made->blocks[i].data(),
+                           .n = form.segments[i].n,
+                           .k = form.k});
+    made->matrices = pair.pack(sources);
+    const std::int64_t outputs = form.epilogue == Epilogue::kSwiGlu ? form.n() / 2 : form.n();
+    // Small products keep SwiGLU where it curves instead of saturating.
+    const float scale = form.has_norm ? 3.0F : 1.0F / std::sqrt(static_cast<float>(form.k));
+    made->x = random.normals(form.rows_max * form.k, scale);
+    made->other_x = random.normals(form.rows_max * form.k, scale);
+    made->residual = random.normals(form.rows_max * outputs);
+    if (form.has_norm) made->norm = random.uniforms(form.k, 0.01F, 0.03F);
+    if (form.has_bias) made->bias = random.normals(form.n());
+    return made;
+}
+
+struct LinearRun {
+    std::vector<float> out;  // [rows, outputs]
+    bool guards_are_intact = true;
+};
+
+LinearArgs args_of(const LinearForm& form, const MatrixView& matrix, const TensorView& x,
+                   const TensorView& norm, const TensorView& bias, const TensorView& y) {
+    return {.x = x,
+            .norm_weight = norm,
+            .norm_eps = 1e-6F,
+            .w = matrix,
+            .bias = bias,
+            .epilogue = form.epilogue,
+            .y = y};
+}
+
+Rows initial_output(const LinearCase& c, int rows) {
+    const std::int64_t outputs = c.form.epilogue == Epilogue::kSwiGlu ? c.form.n() / 2 : c.form.n();
+    Rows y(rows, outputs);  // NaN
+    if (c.form.epilogue == Epilogue::kAddResidual) y.set(c.residual);
+    return y;
+}
+
+LinearRun run_cpu(Pair& pair, LinearCase& c, int rows) {
+    Rows x(rows, c.form.k, 0, c.x);
+    Rows y = initial_output(c, rows);
+    const Step step = Step::of_rows(rows);
+    TensorView norm, bias;
+    if (c.form.has_norm) norm = test::vector_of(c.norm);
+    if (c.form.has_bias) bias = test::vector_of(c.bias);
+    pair.cpu().begin_step(step.descriptor);
+    pair.cpu().linear(args_of(c.form, c.matrices.cpu, x.view(), norm, bias, y.view()));
+    pair.cpu().finish_step();
+    return {y.all(), y.guards_are_intact()};
+}
+
+/// Twice on one output buffer when `stale_first`: other inputs leave plausible wrong answers.
+LinearRun run_cuda(Pair& pair, LinearCase& c, const MatrixView& matrix, int rows,
+                   bool stale_first) {
+    pair.reset();
+    const std::int64_t guard = c.form.is_aligned ? 0 : Rows::kGuard;
+    Rows x(rows, c.form.k, guard, c.x);
+    Rows other(rows, c.form.k, guard, c.other_x);
+    Rows y = initial_output(c, rows);
+    const TensorView x_device = pair.place(x);
+    const TensorView other_device = pair.place(other);
+    const TensorView y_device = pair.place(y);
+    TensorView norm, bias;
+    if (c.form.has_norm) norm = pair.place(test::vector_of(c.norm));
+    if (c.form.has_bias) bias = pair.place(test::vector_of(c.bias));
+    const Step step = Step::of_rows(rows);
+    pair.cuda().begin_step(step.descriptor);
+    if (stale_first && c.form.epilogue != Epilogue::kAddResidual)
+        pair.cuda().linear(args_of(c.form, matrix, other_device, norm, bias, y_device));
+    pair.cuda().linear(args_of(c.form, matrix, x_device, norm, bias, y_device));
+    pair.cuda().finish_step();
+    pair.fetch(y, y_device);
+    return {y.all(), y.guards_are_intact()};
+}
+
+CaseResult run_case(Pair& pair, LinearCase& c) {
+    CaseResult result{.op = "linear", .shape = text_of(c.form), .limit = kLimit};
+    const LinearRun reference = run_cpu(pair, c, c.form.rows_max);
+    const auto width = reference.out.size() / static_cast<std::size_t>(c.form.rows_max);
+    result.may_be_exact = reference.out.size() < 64 || c.form.k < 32;
+    std::vector<float> whole;
+    for (int i = static_cast<int>(std::size(kRowCounts)) - 1; i >= 0; --i) {
+        const int rows = kRowCounts[i];
+        if (rows > c.form.rows_max) continue;
+        const auto count = static_cast<std::ptrdiff_t>(width) * rows;
+        const std::vector<float> expected(reference.out.begin(), reference.out.begin() + count);
+        const LinearRun first = run_cuda(pair, c, c.matrices.cuda, rows, false);
+        const LinearRun second = run_cuda(pair, c, c.matrices.cuda, rows, true);
+        const std::string at = "M=" + std::to_string(rows);
+        result.see_error(relative_error(first.out, expected));
+        if (!first.guards_are_intact || !second.guards_are_intact)
+            result.complain(at + " wrote past its rows");
+        if (const auto where = first_difference(first.out, second.out); !where.empty())
+            result.complain(at + " differs from run to run " + where);
+        if (whole.empty()) whole = first.out;
+        const std::vector<float> rows_of_whole(whole.begin(), whole.begin() + count);
+        if (const auto where = first_difference(first.out, rows_of_whole); !where.empty())
+            result.complain(at + " depends on the other rows " + where);
+    }
+    return result;
+}
+
+/// Epilogue, norm, bias and alignment take turns.
+LinearForm varied(LinearForm form, std::size_t turn) {
+    constexpr Epilogue kEpilogues[] = {Epilogue::kStore, Epilogue::kAddResidual, Epilogue::kSwiGlu};
+    form.epilogue = kEpilogues[turn % 3];
+    if (form.epilogue == Epilogue::kSwiGlu && form.n() % 2 != 0) form.epilogue = Epilogue::kStore;
+    form.has_norm = turn % 2 == 1;
+    form.has_bias = turn / 2 % 2 == 1;
+    form.is_aligned = turn / 3 % 2 == 0;
+    return form;
+}
+
+std::vector<LinearForm> forms(const CaseOptions& options) {
+    std::vector<LinearForm> all;
+    for (const DType dtype : test::kWeightTypes) {
+        std::size_t turn = 0;
+        std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+        for (const test::LinearShape& shape : test::linear_shapes(dtype)) {
+            const std::pair side{shape.n, shape.k};
+            if (std::ranges::find(seen, side) != seen.end()) continue;
+            seen.push_back(side);
+            if (options.small && shape.n * shape.k > 40000) continue;
+            const int rows = shape.n * shape.k < 20000 ? 9 : 65;
+            all.push_back(
+                varied({.segments = {{dtype, shape.n}}, .k = shape.k, .rows_max = rows}, turn++));
+        }
+    }
+    // The demo model: in-projection in four segments of three types, q/k/v, gate/up, down.
+    const DType xs = DType::kIQ4_XS;
+    all.push_back(
+        {.segments = {{xs, 2048}, {DType::kQ6_K, 1024}, {DType::kF32, 8}, {DType::kF32, 8}},
+         .k = 256,
+         .rows_max = options.small ? 9 : 65,
+         .has_norm = true});
+    all.push_back({.segments = {{DType::kF16, 24}, {DType::kQ8_0, 40}},  // a type across the middle
+                   .k = 256,
+                   .epilogue = Epilogue::kSwiGlu,
+                   .has_bias = true});
+    all.push_back({.segments = {{xs, 1024}, {xs, 1024}},
+                   .k = 256,
+                   .rows_max = options.small ? 9 : 65,
+                   .epilogue = Epilogue::kSwiGlu,
+                   .has_norm = true});
+    if (options.small) return all;
+    // 9B and 27B; the wide ones with fewer rows, as the reference is slow on purpose.
+    all.push_back({.segments = {{xs, 12288}, {xs, 12288}},
+                   .k = 4096,
+                   .rows_max = 9,
+                   .epilogue = Epilogue::kSwiGlu,
+                   .has_norm = true});
+    all.push_back({.segments = {{xs, 10240}, {xs, 6144}, {DType::kF32, 48}, {DType::kF32, 48}},
+                   .k = 5120,
+                   .rows_max = 17,
+                   .has_norm = true});
+    all.push_back({.segments = {{xs, 12288}, {DType::kQ6_K, 1024}, {DType::kQ6_K, 1024}},
+                   .k = 5120,
+                   .rows_max = 17,
+                   .has_norm = true});
+    all.push_back(
+        {.segments = {{xs, 5120}}, .k = 17408, .rows_max = 65, .epilogue = Epilogue::kAddResidual});
+    all.push_back(
+        {.segments = {{xs, 5120}}, .k = 6144, .rows_max = 65, .epilogue = Epilogue::kAddResidual});
+    for (const DType dtype : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16})
+        all.push_back({.segments = {{dtype, 5120}}, .k = 6144, .rows_max = 9});
+    all.push_back({.segments = {{DType::kQ6_K, 248320}}, .k = 1024, .rows_max = 3});  // 0.8B, head
+    return all;
+}
+
+}  // namespace
+
+std::vector<Case> linear_cases(Pair& pair, const CaseOptions& options) {
+    std::vector<Case> cases;
+    std::uint64_t seed = 1000;
+    for (const LinearForm& form : forms(options))
+        cases.push_back(
+            [&pair, made = make_case(pair, form, seed++)] { return run_case(pair, *made); });
+    return cases;
+}
+
+std::vector<Case> mutation_cases(Pair& pair) {
+    constexpr std::int64_t kN = 37;
+    constexpr std::int64_t kK = 768;
+    constexpr std::size_t kBlock = 136;              // bytes of an IQ4_XS block
+    constexpr std::size_t kRow = kK / 256 * kBlock;  // bytes of a row
+    using Bytes = std::vector<std::uint8_t>;
+    struct Mutation {
+        const char* name;
+        std::function<void(Bytes&)> alter;
+    };
+    const Mutation mutations[] = {
+        {"scale sign lost", [](Bytes& b) { b[1] ^= 0x80U; }},
+        {"nibbles swapped",
+         [](Bytes& b) {
+             for (std::size_t i = 8; i < kBlock; ++i)
+                 b[i] = static_cast<std::uint8_t>(b[i] << 4 | b[i] >> 4);
+         }},
+        {"sub-block scale off", [](Bytes& b) { b[4] = static_cast<std::uint8_t>(b[4] ^ 1U); }},
+        {"last record skipped",
+         [](Bytes& b) { std::fill(b.begin() + kRow - kBlock, b.begin() + kRow, std::uint8_t{0}); }},
+        {"row off by one", [](Bytes& b) { std::rotate(b.begin(), b.begin() + kRow, b.end()); }},
+    };
+    std::vector<Case> cases;
+    for (const Mutation& mutation : mutations) {
+        auto made =
+            make_case(pair, {.segments = {{DType::kIQ4_XS, kN}}, .k = kK, .rows_max = 3}, 7);
+        auto altered = std::make_shared<Bytes>(made->blocks[0]);
+        mutation.alter(*altered);
+        const MatrixSource source{.name = "mutation",
+                                  .dtype = DType::kIQ4_XS,
+                                  .blocks = altered->data(),
+                                  .n = kN,
+                                  .k = kK};
+        const MatrixView matrix = pair.pack_cuda({&source, 1});
+        cases.push_back([&pair, made, matrix, name = std::string(mutation.name)] {
+            CaseResult result{.op = "mutation", .shape = name, .limit = 10.0};
+            const LinearRun reference = run_cpu(pair, *made, 3);
+            const LinearRun run = run_cuda(pair, *made, matrix, 3, false);
+            result.see_error(relative_error(run.out, reference.out));
+            if (result.error <= kLimit) result.complain("was not seen");
+            return result;
+        });
+    }
+    return cases;
+}
+
+}  // namespace kernels::gate
