@@ -116,5 +116,20 @@ class BadStartTest(unittest.TestCase):
         self.assertEqual(self.up(MODEL, "--prot", "8080").returncode, 2)
 
 
+class ModelFileToolTest(unittest.TestCase):
+    def test_quantising_a_file_onto_itself_is_refused_and_loses_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "model.gguf")
+            path.write_bytes(MODEL.read_bytes())
+            link = pathlib.Path(folder, "link.gguf")
+            link.symlink_to(path)
+            for out in (path, link):
+                result = subprocess.run([str(BIN / "quadriga-gguf"), "quantize", str(path), str(out), "--type", "q8_0"],
+                                        capture_output=True, text=True, timeout=120)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn("same file", result.stderr)
+            self.assertEqual(path.read_bytes(), MODEL.read_bytes())
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
