@@ -7,6 +7,7 @@
 
 #include "proto/json.h"
 #include "proto/openai.h"
+#include "proto/openapi.h"
 #include "proto/status.h"
 #include "router/metrics_endpoint.h"
 
@@ -148,6 +149,11 @@ Handlers::Handlers(Services& services) : services_(services) {
     routes_.add("GET", "/metrics/all", [this](HttpExchange& exchange, const std::string&) {
         return serve_all_metrics(services_, exchange);
     });
+    routes_.add("GET", "/props", pass);
+    routes_.add(
+        "GET", "/openapi.json", [](HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+            (void)co_await exchange.send(proto::json_response(proto::openapi_json(kVersion)));
+        });
     routes_.add("GET", "/sd/prometheus",
                 [this](HttpExchange& exchange, const std::string&) { return discover(exchange); });
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -31,7 +32,7 @@ constexpr int kReplicasMax = 64;
 
 std::string range_text(const Setting& setting) {
     std::ostringstream text;
-    text << setting.min << " to " << setting.max;
+    text << std::setprecision(12) << setting.min << " to " << setting.max;
     return text.str();
 }
 

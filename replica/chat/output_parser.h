@@ -8,7 +8,9 @@
 // Split rule: the sum of the deltas depends on the whole text and the way it finished, never on how
 // it was cut into chunks. A decision is taken when no continuation could change it. Nothing is
 // lost: every character ends in reasoning, content or a call, or is a recognised tag, whitespace
-// around one, or a repeated parameter. There is no failing path; malformed output becomes text.
+// around one, or a repeated parameter. There is no failing path; malformed output becomes text. One
+// exception: a tag that the token limit cuts within a call is dropped, so that the arguments sent
+// are a prefix of those of the whole call.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -199,6 +200,14 @@ std::uint64_t GgufWriter::file_bytes() const {
 GgufResult<GgufWriter> GgufWriter::create(const std::filesystem::path& path,
                                           const GgufKeyValues& key_values,
                                           std::vector<GgufTensorSpec> tensors) {
+    // A rename would turn a device or a pipe into a file of ours.
+    std::error_code none;
+    const std::filesystem::file_status there = std::filesystem::status(path, none);
+    if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
+        return tl::unexpected(GgufError{GgufErrorKind::kIo, path.string(),
+                                        "it exists and is no regular file",
+                                        "give the name of a file to write"});
+    }
     const std::vector<std::byte> header = encode_header(key_values, tensors);
     auto state = std::make_unique<State>();
     state->path = path;

@@ -54,9 +54,9 @@ void App::log_access(const proto::HttpAccess& access) {
     const std::string_view endpoint = routes_.label(access.path);
     state_.metrics.count_request(endpoint, access.status);
     // What the launcher, the router and a scraper ask every second is no event.
-    const bool is_probe = access.status < 400 &&
-                          (endpoint == "/health" || endpoint == "/ready" ||
-                           endpoint == "/metrics" || endpoint == "/internal/status");
+    const bool is_probe =
+        access.status < 400 && (endpoint == "/health" || endpoint == "/ready" ||
+                                endpoint == "/metrics" || endpoint == "/internal/status");
     if (is_probe) return;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(access.duration).count();
     log_event(LogLevel::kInfo, "access",

@@ -36,7 +36,8 @@ proto::ApiError submit_error(SubmitStatus status, const EngineStatus& engine) {
         case SubmitStatus::kQueueFull:
             error.code = proto::ErrorCode::kQueueFull;
             error.message = "The queue is full: " + std::to_string(engine.waiting) + " of " +
-                            std::to_string(engine.waiting_max) + " places are taken.";
+                            std::to_string(engine.waiting_max) +
+                            " places are taken. Try again in a moment.";
             error.retry_after_s = proto::retry_after_seconds(1.0);
             break;
         case SubmitStatus::kStopping:
@@ -71,6 +72,17 @@ Generation::~Generation() {
 }
 
 proto::Result<void> Generation::start() {
+    const EngineStatus engine = places_.engine.status();
+    const auto places = static_cast<std::size_t>(engine.sequences_max + engine.waiting_max);
+    if (request_.choices.size() > places) {
+        proto::ApiError error;
+        error.code = proto::ErrorCode::kInvalidValue;
+        error.message = "The request asks for " + std::to_string(request_.choices.size()) +
+                        " sequences at once (prompts times 'n'); this server holds at most " +
+                        std::to_string(places) + ".";
+        error.param = "n";
+        return tl::make_unexpected(std::move(error));
+    }
     totals_.usage.prompt_tokens = request_.prompt_tokens;
     totals_.finish_reason = "stop";
     for (PreparedChoice& choice : request_.choices) {

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <map>
 
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant/format.h"
 #include "replica/gguf/reader.h"
 #include "replica/model/runner.h"
+#include "replica/server/device_backend.h"
 #include "replica/server/digest.h"
 #include "replica/server/log.h"
 #include "replica/tokenizer/gguf_tokenizer.h"
@@ -186,10 +186,8 @@ std::vector<proto::KernelState> missing_kernels(const std::vector<proto::KernelS
 
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
                                                const LoadHooks& hooks) {
-    if (options.device != "cpu") {
-        return failed(ExitCode::kDriver, "Q1000", "driver", "device " + options.device,
-                      "this build has no backend for GPUs", "use --device cpu");
-    }
+    auto device = open_device(options);
+    if (!device) return tl::make_unexpected(device.error());
     auto file = GgufFile::open(options.model_path);
     if (!file) {
         return failed(ExitCode::kModelFile, "Q0400", "model_file", file.error().what,
@@ -201,8 +199,7 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
     if (!chat_template) return tl::make_unexpected(chat_template.error());
 
     auto resources = std::make_shared<Resources>(Resources{std::move(*file), nullptr, nullptr});
-    resources->backend =
-        kernels::make_cpu_backend({.threads = options.threads, .cores = options.cores});
+    resources->backend = std::move(device->backend);
     auto runner =
         ModelRunner::load(resources->file, *resources->backend, runner_options(options),
                           [&](std::uint64_t done, std::uint64_t total) {
@@ -233,6 +230,7 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
         .default_temperature = options.temperature,
         .reasoning_field = reasoning_field_of(options.reasoning_field),
     });
+    model->kernels = std::move(device->kernels);
     describe_template(*model, options.tool_format);
     model->fingerprint = fingerprint_of(*model);
     auto engine = start_engine(options, hooks, *model, *resources->runner);

@@ -124,6 +124,7 @@ private:
         const bool is_open =
             fit == Fit::kPartial || opening == Fit::kPartial || close_fit == Fit::kPartial;
         if (is_open && moment == Moment::kMore) return {Kind::kWaiting, 0};
+        if (is_open && moment == Moment::kLength) return cut_tag(pending);
         if (tag > 0) return space_before_text(tag, pending);
         return stray(pending.substr(0, 1));
     }
@@ -141,6 +142,10 @@ private:
         }
         return {Kind::kGoing, end};
     }
+
+    /// The token limit fell into a tag. What is there of it is no text: the arguments stay a prefix
+    /// of those the whole call would have had.
+    static CallStep cut_tag(std::string_view pending) { return {Kind::kGoing, pending.size()}; }
 
     CallStep end_call(std::size_t consumed) {
         close_arguments();
@@ -173,7 +178,8 @@ private:
         const std::string_view space = pending.substr(0, tag);
         if (tag == pending.size()) {
             if (moment == Moment::kMore) return {Kind::kWaiting, 0};
-            value_text(moment == Moment::kEnd ? without_line_break(space) : space);
+            const bool is_over = moment == Moment::kEnd || moment == Moment::kLength;
+            value_text(is_over ? without_line_break(space) : space);
             return {Kind::kGoing, tag};
         }
         if (pending[tag] != '<') return value_text(space);
@@ -190,6 +196,7 @@ private:
         }
         const bool is_open = end.fit == Fit::kPartial || trailing != Fit::kNo;
         if (is_open && moment == Moment::kMore) return {Kind::kWaiting, 0};
+        if (is_open && moment == Moment::kLength) return cut_tag(pending);
         return value_text(pending.substr(0, tag + 1));
     }
 
@@ -202,6 +209,7 @@ private:
             return {ends ? Kind::kEnded : Kind::kGoing, close.at};
         }
         if (fit == Fit::kPartial && moment == Moment::kMore) return {Kind::kWaiting, 0};
+        if (fit == Fit::kPartial && moment == Moment::kLength) return cut_tag(pending);
         return {Kind::kEnded, 0};
     }
 

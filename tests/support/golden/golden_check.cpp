@@ -175,7 +175,7 @@ int run_folder(const Flags& flags) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(flags.folder)) {
         const std::string name = entry.path().filename().string();
-        if (entry.path().extension() != ".json") continue;
+        if (!entry.is_regular_file() || entry.path().extension() != ".json") continue;
         if (std::ranges::count(flags.skipped, name) == 0) files.push_back(entry.path());
     }
     std::ranges::sort(files);
@@ -218,11 +218,21 @@ int main(int argc, char** argv) {
     app.add_option("--models", flags.models, "folder with models that are not beside their file")
         ->check(CLI::ExistingDirectory);
     app.add_option("--backend", flags.session.backend, golden::backend_names())
+        ->check(CLI::IsMember(golden::backend_list()))
         ->capture_default_str();
     app.add_option("--threads", flags.session.threads, "threads of the CPU backend, 0 = all")
         ->check(CLI::Range(0, 1024));
     app.add_option("--skip", flags.skipped, "a file to leave out; may be repeated");
     app.add_flag("--json", flags.json, "one JSON document instead of lines");
-    CLI11_PARSE(app, argc, argv);
-    return golden::run_folder(flags);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : golden::kExitUsage;
+    }
+    try {
+        return golden::run_folder(flags);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "golden-check: %s\n", error.what());
+        return golden::kExitUsage;
+    }
 }

@@ -30,12 +30,19 @@ tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
 
 }  // namespace
 
-std::string backend_names() {
+std::vector<std::string> backend_list() {
+    std::vector<std::string> names{"cpu", "cpu-reference"};
 #ifdef QUADRIGA_HAS_CUDA
-    return "cpu, cpu-reference, cuda";
-#else
-    return "cpu, cpu-reference";
+    names.emplace_back("cuda");
 #endif
+    return names;
+}
+
+std::string backend_names() {
+    std::string text;
+    for (const std::string& name : backend_list())
+        text += (text.empty() ? "" : ", ") + name;
+    return text;
 }
 
 tl::expected<std::unique_ptr<ModelSession>, std::string> ModelSession::open(

@@ -36,7 +36,8 @@ struct Chunk {
     Rows logits = Rows::kLast;
 };
 
-/// Names accepted by SessionOptions.backend.
+/// Names accepted by SessionOptions.backend, and the same in one line.
+std::vector<std::string> backend_list();
 std::string backend_names();
 
 class ModelSession {

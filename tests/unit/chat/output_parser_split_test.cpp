@@ -207,7 +207,11 @@ TEST(OutputParserSplitTest, LosesNothingOfTagSoup) {
         deltas.insert(deltas.end(), last.begin(), last.end());
         // Repeated parameters go with their text: count only texts without one.
         const bool may_repeat = std::count(text.begin(), text.end(), '=') > 2;
-        if (!may_repeat) {
+        // A tag that the token limit cut goes as well: it is no text of the call.
+        const std::size_t tag = text.rfind('<');
+        const bool is_tag_cut = finish == FinishKind::kLength && tag != std::string_view::npos &&
+                                text.find('>', tag) == std::string_view::npos;
+        if (!may_repeat && !is_tag_cut) {
             ASSERT_EQ(capitals(joined(deltas)), capitals(text)) << "case " << i << ": " << text;
         }
     }
