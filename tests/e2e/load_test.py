@@ -94,11 +94,18 @@ class LoadTest(unittest.TestCase):
                                if s.startswith("quadriga_router_upstream_requests_total{")
                                and f'replica="{replica}"' in s)
                 shares.append(served(after) - served(before))
-            print("requests per replica:", [int(s) for s in shares])
+            def tokens(metrics, replica):
+                names = ("quadriga_replica_prompt_tokens_total{", "quadriga_replica_generation_tokens_total{")
+                return sum(v for s, v in metrics.items()
+                           if s.startswith(names) and f'replica="{replica}"' in s)
+
+            work = [tokens(after, r) - tokens(before, r) for r in range(4)]
+            print("requests per replica:", [int(s) for s in shares], "tokens:", [int(w) for w in work])
             self.assertEqual(sum(shares), len(plans))
-            # Even within what different lengths explain: nobody idles, nobody carries half.
-            self.assertGreaterEqual(min(shares), 0.5 * len(plans) / 4)
-            self.assertLessEqual(max(shares), 1.5 * len(plans) / 4)
+            # The router evens out work, which is tokens; requests differ in length by a factor of 50.
+            self.assertGreaterEqual(min(work), 0.7 * sum(work) / 4)
+            self.assertLessEqual(max(work), 1.3 * sum(work) / 4)
+            self.assertGreaterEqual(min(shares), 0.4 * len(plans) / 4)
 
             completed = [i for i, plan in enumerate(plans) if plan["mode"] != "cancel"]
             self.assertTrue(all(answers[i] is not None for i in completed))
