@@ -1,5 +1,6 @@
 #include "router/metrics_endpoint.h"
 
+#include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
@@ -135,15 +136,22 @@ std::string with_replica_label(std::string_view text, std::string_view label) {
             out += line.substr(name_end);
         } else {
             const std::string_view labels = line.substr(name_end + 1);
-            const bool has_label = labels.substr(0, 9) == "replica=\"" ||
-                                   labels.find(",replica=\"") != std::string_view::npos;
+            // Standalone replicas may all call themselves 0; here the router's number counts.
+            constexpr std::string_view kLabel = "replica=\"";
+            std::size_t value =
+                labels.substr(0, kLabel.size()) == kLabel ? 0 : labels.find(",replica=\"");
             out += line.substr(0, name_end + 1);
-            if (!has_label) {
-                out += "replica=\"";
+            if (value == std::string_view::npos) {
+                out += kLabel;
                 out += label;
                 out += labels.substr(0, 1) == "}" ? "\"" : "\",";
+                out += labels;
+            } else {
+                value += kLabel.size() + (value == 0 ? 0 : 1);
+                out += labels.substr(0, value);
+                out += label;
+                out += labels.substr(std::min(labels.find('"', value), labels.size()));
             }
-            out += labels;
         }
         out += '\n';
     });

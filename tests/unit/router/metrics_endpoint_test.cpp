@@ -6,12 +6,12 @@
 namespace router {
 namespace {
 
-TEST(MetricsEndpointTest, AddsTheReplicaLabelOnlyWhereItIsMissing) {
+TEST(MetricsEndpointTest, GivesEverySampleTheRoutersNumberOfItsReplica) {
     EXPECT_EQ(with_replica_label("# HELP a b\na 1\na{x=\"y\"} 2\na{} 3\n"
                                  "a{replica=\"7\"} 4\na{x=\"y\",replica=\"7\"} 5\n",
                                  "2"),
               "# HELP a b\na{replica=\"2\"} 1\na{replica=\"2\",x=\"y\"} 2\na{replica=\"2\"} 3\n"
-              "a{replica=\"7\"} 4\na{x=\"y\",replica=\"7\"} 5\n");
+              "a{replica=\"2\"} 4\na{x=\"y\",replica=\"2\"} 5\n");
     EXPECT_EQ(with_replica_label("a{my_replica=\"1\"} 1\n", "2"),
               "a{replica=\"2\",my_replica=\"1\"} 1\n");
     EXPECT_EQ(with_replica_label("", "2"), "");
