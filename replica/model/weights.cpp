@@ -49,15 +49,9 @@ public:
         // Shapes are given outermost first, as views are; the file lists the contiguous dimension
         // first.
         std::vector<std::int64_t> ne(std::rbegin(shape), std::rend(shape));
-        const GgufTensor* tensor = find(name, ne);
-        if (tensor == nullptr) return {};
-        std::vector<float> values(static_cast<std::size_t>(tensor->elements()));
-        kernels::decode_row(tensor->dtype, tensor->data, values.data(), tensor->elements());
-        advance(*tensor);
+        const std::vector<float> values = decoded(name, ne);
+        if (values.empty()) return {};
         return backend_.upload_f32(values, std::span(shape.begin(), shape.size()));
-    }
-    TensorView optional_vector(const std::string& name, std::initializer_list<std::int64_t> shape) {
-        return has(name) ? vector(name, shape) : TensorView{};
     }
 
     /// Stacks the named matrices, all of `k` inputs.
@@ -91,10 +85,9 @@ public:
             const std::size_t begin = all.size();
             all.resize(begin + static_cast<std::size_t>(segment.n), 0.0F);
             if (!has(segment.name)) continue;
-            const GgufTensor* tensor = find(segment.name, std::array{segment.n});
-            if (tensor == nullptr) return {};
-            kernels::decode_row(tensor->dtype, tensor->data, all.data() + begin, segment.n);
-            advance(*tensor);
+            const std::vector<float> values = decoded(segment.name, std::array{segment.n});
+            if (values.empty()) return {};
+            std::ranges::copy(values, all.begin() + static_cast<std::ptrdiff_t>(begin));
             any = true;
         }
         if (!any) return {};
@@ -103,12 +96,7 @@ public:
     }
 
     std::vector<float> values(const std::string& name, std::int64_t n) {
-        const GgufTensor* tensor = find(name, std::array{n});
-        if (tensor == nullptr) return {};
-        std::vector<float> result(static_cast<std::size_t>(n));
-        kernels::decode_row(tensor->dtype, tensor->data, result.data(), n);
-        advance(*tensor);
-        return result;
+        return decoded(name, std::array{n});
     }
 
     void fail(ModelError error) {
@@ -133,6 +121,16 @@ public:
     std::int32_t inputs_max() const { return static_cast<std::int32_t>(inputs_max_); }
 
 private:
+    /// A small tensor's values; empty when it is missing or misshapen (the error is kept).
+    std::vector<float> decoded(const std::string& name, std::span<const std::int64_t> ne) {
+        const GgufTensor* tensor = find(name, ne);
+        if (tensor == nullptr) return {};
+        std::vector<float> values(static_cast<std::size_t>(tensor->elements()));
+        kernels::decode_row(tensor->dtype, tensor->data, values.data(), tensor->elements());
+        advance(*tensor);
+        return values;
+    }
+
     const GgufTensor* find(const std::string& name, std::span<const std::int64_t> ne) {
         if (error_) return nullptr;
         const GgufResult<const GgufTensor*> found = file_.get_tensor(name);
