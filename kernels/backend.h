@@ -7,6 +7,12 @@
 //   load:  allocate · upload · pack ─▶ prepare (may refuse, in words)
 //   step:  begin_step(descriptor) ─▶ embed · linear · delta_net · attention · head · sample ─▶
 //   finish_step
+//   between steps:  copy_item · read_item · write_item (prefix cache, forks)
+//
+// Verify steps. A sequence whose rows may be taken back (drafts) does not commit: its recurrent
+// state stays at its last committed token, and each row leaves the update it would have made in a
+// replay buffer. Its next step first replays the rows that were accepted. Attention needs no such
+// care: pages past kv_len_before are written anew.
 //
 // Numerics. A row's result depends on that row and its sequence alone: not on the other rows of the
 // step, not on how a prompt was split into steps, not on the number of threads. On the CPU backend
@@ -15,6 +21,8 @@
 // One thread, the engine's, calls a backend.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -54,10 +62,31 @@ struct SamplingRow {
     float frequency_penalty = 0.0F;
     std::uint64_t seed = 0;
     std::uint64_t draw_index = 0;  // (choice index << 32) | position: the draw's only other input
+    // -1 = none; else the log-probabilities of the drawn token and of this many best ones, taken
+    // from the raw logits: before bias, penalties, bans and temperature.
+    std::int32_t top_logprobs = -1;      // at most kTopLogprobsMax
     std::span<const LogitBias> bias;     // owned by the caller until finish_step
     std::span<const TokenCount> counts;  // empty when no penalty is set
+    // Drafts in front of this row of a verify step: generated tokens that `counts` does not hold
+    // yet. Empty when no penalty is set.
+    std::span<const std::int32_t> drafted;
     std::span<const std::int32_t>
         banned;  // ids that must not be drawn (end tokens under min_tokens)
+};
+
+/// api.md section 3: the most alternatives a request may ask for.
+inline constexpr std::int32_t kTopLogprobsMax = 20;
+
+struct TokenLogprob {
+    std::int32_t token = -1;
+    float logprob = 0.0F;
+};
+
+/// Log-probabilities of one logit row.
+struct RowLogprobs {
+    float drawn = 0.0F;                               // of the token that was drawn
+    std::int32_t top_count = 0;                       // as asked, at most the vocabulary
+    std::array<TokenLogprob, kTopLogprobsMax> top{};  // best first, lowest id on ties
 };
 
 /// Any mix of sequences: one row (decode), many rows (a prefill chunk), 1 + drafts (verify).
@@ -75,21 +104,32 @@ struct StepDescriptor {
     std::span<const std::int32_t> row_begin;      // [seqs + 1]
     std::span<const std::int32_t> kv_len_before;  // [seqs] tokens already in KV and state; 0 =
                                                   // fresh: the recurrent state then starts at zero
-    std::span<const std::int32_t> kv_len;  // [seqs] kv_len_before + rows of the sequence
+    std::span<const std::int32_t> kv_len;         // [seqs] kv_len_before + rows of the sequence
     std::span<const std::int32_t>
         state_slot;  // [seqs] recurrent slot; slot 0 is scratch, never owned
+    // [seqs] rows of the sequence's last verify step that were accepted: the recurrent state takes
+    // them over first. They count in kv_len_before. Empty = none anywhere.
+    std::span<const std::int32_t> replay_rows;
+    // [seqs] 1: the state takes this step's rows over; 0: they go to the replay buffer. Empty = all
+    // commit.
+    std::span<const std::uint8_t> commit;
     std::span<const std::int32_t> block_table;  // [seqs, blocks_per_seq_max]; -1 is never read
     std::int32_t blocks_per_seq_max = 0;
 
     std::span<const std::int32_t> logit_row;  // [logit_rows] row indices, ascending
     std::span<const SamplingRow> sampling;    // [logit_rows]; empty = logits only, nothing is drawn
     bool wants_logits = false;                // StepOutputs.logits is filled
+
+    // MTP passes only: [rows] the row of MtpJoinArgs.hidden that row m joins.
+    std::span<const std::int32_t> hidden_row;
 };
 
 struct StepOutputs {
     std::span<const std::int32_t> sampled;  // [logit_rows]; empty when nothing was drawn
     std::span<const std::uint8_t> error;    // [logit_rows] 1 = no finite logit: that request fails
     std::span<const float> logits;          // [logit_rows, vocabulary], raw; only when wanted
+    std::span<const RowLogprobs> logprobs;  // [logit_rows]; empty when no row asked; a row that did
+                                            // not ask holds nothing of use
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -137,7 +177,7 @@ enum class HeadOrder { kTiled, kGrouped };
 
 /// Gated delta net, from the projections to the gated norm (Yang et al. 2024, "Gated Delta
 /// Networks"). S is the state_size x state_size memory of a value head; conv, SiLU, L2 norms, gates
-/// are inside.
+/// are inside. A sequence without rows in the step only replays.
 struct DeltaNetArgs {
     std::int32_t n_k = 0, n_v = 0, state_size = 0, conv_kernel = 0;
     float norm_eps = 0.0F;
@@ -148,8 +188,14 @@ struct DeltaNetArgs {
     TensorView dt_bias, a;   // [n_v] f32; a = -exp(A_log)
     TensorView norm_weight;  // [state_size] f32
     TensorView state;        // [slots, n_v, state_size (value), state_size (key)] f32
-    TensorView
-        conv_state;  // [slots, conv_kernel - 1, conv_dim] f32, oldest first, before the convolution
+    // [slots, ring, conv_dim] f32: what went into the convolution, token p of a sequence at row
+    // p mod ring. ring >= conv_kernel - 1 + drafts, so that rows taken back overwrite nothing that
+    // is still needed. Rows before the sequence's first token count as zeros.
+    TensorView conv_ring;
+    // [slots, 1 + drafts, n_k * state_size + n_v * state_size + n_v] f32: of each row of the last
+    // verify step the unit keys, the deltas and the decay factors exp(g). Replaying them gives the
+    // state bit for bit. Empty = no verify steps.
+    TensorView replay;
     HeadOrder head_order = HeadOrder::kTiled;
     TensorView y;  // [M, n_v * state_size] f32
 };
@@ -192,12 +238,13 @@ struct SampleArgs {
         0;  // ids from here on are padding of the table and are never drawn
 };
 
-/// m = [ RMSNorm(E[token]) ; RMSNorm(hidden) ]: what the MTP block's eh_proj reads.
+/// m = [ RMSNorm(E[token]) ; RMSNorm(hidden row) ]: what the MTP block's eh_proj reads. Which row
+/// of `hidden` row m joins stands in the descriptor's hidden_row.
 struct MtpJoinArgs {
     MatrixView table;                                  // [V, H]
     TensorView embed_norm_weight, hidden_norm_weight;  // [H] f32
     float norm_eps = 0.0F;
-    TensorView hidden;  // [M, H] f32, the trunk's, row m pairs with token m
+    TensorView hidden;  // [any, H] f32, the trunk's or the block's own
     TensorView joined;  // [M, 2H] f32
 };
 
@@ -243,6 +290,15 @@ public:
     virtual std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out) = 0;
     /// Reserves all scratch. Called once, after the last `pack`; nothing is allocated afterwards.
     virtual std::optional<Refusal> prepare(const StepLimits& limits) = 0;
+
+    // Between steps. An item is one index of a tensor's first dimension: a state slot, a KV page, a
+    // row. In order with the steps around them; `read_item` waits until `to` is filled,
+    // `write_item` until `from` may change.
+    virtual void copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) = 0;
+    virtual void read_item(const TensorView& tensor, std::int64_t index,
+                           std::span<std::byte> to) = 0;
+    virtual void write_item(const TensorView& tensor, std::int64_t index,
+                            std::span<const std::byte> from) = 0;
 
     // Step.
     virtual void begin_step(const StepDescriptor& step) = 0;

@@ -8,6 +8,7 @@
 // text).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,9 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "kernels/backend.h"
+#include "replica/engine/step_runner.h"
 
 namespace replica {
 
@@ -49,7 +53,9 @@ struct FinishInfo {
         stop_token;     // the end or stop token that ended it; it was counted, not passed on
     std::string error;  // for kError: one sentence, no prompt text
     std::int32_t prompt_tokens = 0;
+    std::int32_t cached_tokens = 0;     // of the prompt, not computed but found in the prefix cache
     std::int32_t generated_tokens = 0;  // all sampled tokens, the end token included
+    std::int32_t drafted_tokens = 0, accepted_tokens = 0;  // accepted: drafts that became text
     std::chrono::duration<double> queue_time{}, prefill_time{}, decode_time{};
 };
 
@@ -57,10 +63,11 @@ struct FinishInfo {
 class TokenSink {
 public:
     virtual ~TokenSink() = default;
-    /// The prompt's first chunk enters a step.
-    virtual void on_start() {}
-    /// One generated token, in order. kStop ends the sequence with FinishReason::kStop.
-    virtual SinkVerdict on_token(TokenId token) = 0;
+    /// The prompt's first chunk enters a step; `cached_tokens` of it need no computing.
+    virtual void on_start(std::int32_t cached_tokens) { static_cast<void>(cached_tokens); }
+    /// One generated token, in order. kStop ends the sequence with FinishReason::kStop. `logprobs`
+    /// is null unless the request asked; it dies with the call.
+    virtual SinkVerdict on_token(TokenId token, const kernels::RowLogprobs* logprobs) = 0;
     virtual void on_finish(const FinishInfo& info) = 0;
 };
 
@@ -71,16 +78,50 @@ struct EngineRequest {
     std::int32_t min_tokens = 0;
     bool ignore_eos = false;
     std::vector<TokenId> stop_token_ids;  // beside the model's own end tokens
-    std::int32_t choice_index = 0;        // enters the random draw
+    std::int32_t top_logprobs = -1;       // -1 = no log-probabilities; else this many beside
+    std::int32_t choice_index = 0;        // of the first choice; enters the random draw
     std::int32_t priority = 0;            // lower runs earlier; ages by one per 10 s waited
-    std::shared_ptr<TokenSink> sink;
+    /// At most so many drafts a step; none = what the engine finds best, 0 = no speculation.
+    std::optional<std::int32_t> draft_tokens;
+
+    // Prefix cache.
+    std::string cache_salt;  // requests with different salts share nothing
+    /// Prompt positions where another request is likely to part from this one (end of the system
+    /// message, start of each user turn, start of the reply); ascending, hints only.
+    std::vector<std::int32_t> boundaries;
+
+    /// One per choice, at least one. All choices share the prompt: it is computed once, and they
+    /// are one entry of the queue. Choice i draws as choice_index + i.
+    std::vector<std::shared_ptr<TokenSink>> sinks;
 };
 
 enum class SubmitStatus { kAccepted, kQueueFull, kPromptEmpty, kContextExceeded, kStopping };
 
 struct SubmitResult {
     SubmitStatus status = SubmitStatus::kAccepted;
-    RequestId id = 0;  // valid when accepted
+    RequestId id = 0;  // valid when accepted; names all choices
+};
+
+/// Prefix cache in numbers. Totals only rise.
+struct CacheStatus {
+    bool is_enabled = false;
+    std::uint64_t query_tokens_total = 0;  // prompt tokens looked up
+    std::uint64_t hit_tokens_total = 0;    // of them found
+    std::int32_t blocks_cached = 0;        // free to be taken by others
+    std::int32_t checkpoints = 0, checkpoints_max = 0;
+    std::uint64_t checkpoint_bytes = 0;                                      // of saved states
+    std::uint64_t created_total = 0, restored_total = 0, evicted_total = 0;  // checkpoints
+};
+
+/// Speculation in numbers (kernels.md section 9).
+struct DraftStatus {
+    std::int32_t draft_tokens_max = 0;  // 0 = the model or the options rule it out
+    std::int32_t draft_tokens = 0;      // chosen for the last step
+    std::array<std::uint64_t, kDraftTokensMax> drafted_total{};   // by position in the draft
+    std::array<std::uint64_t, kDraftTokensMax> accepted_total{};  // accepted with all before it
+    std::array<double, kDraftTokensMax> acceptance{};  // alpha_j: of those whose predecessors were
+    double cost_ratio = 0;  // C: time of a draft-and-verify round over that of a plain step
+    double gain_ratio = 0;  // E / C: the predicted speed-up
 };
 
 /// A consistent picture of the engine, copied under a short lock; cheap enough for every scrape.
@@ -91,12 +132,17 @@ struct EngineStatus {
     std::chrono::steady_clock::time_point last_step_end{};
     std::int32_t running = 0, waiting = 0, sequences_max = 0, waiting_max = 0;
     std::int64_t queued_tokens = 0;  // prompt tokens accepted and not yet prefilled
+    std::int64_t queued_tokens_max = 0;
+    /// Blocks that only the prefix cache holds count as free.
     std::int32_t blocks_free = 0, blocks_total = 0, block_tokens = 0;
+    std::int32_t step_token_budget = 0;  // of the last step
     std::int32_t max_model_len = 0;
     double prefill_tokens_per_s = 0,
            decode_tokens_per_s = 0;                // moving averages over 10 s of busy time
     std::chrono::duration<double> longest_step{};  // of the last 60 s
     std::uint64_t prompt_tokens_total = 0, generated_tokens_total = 0, preemptions_total = 0;
+    CacheStatus cache;
+    DraftStatus draft;
 };
 
 /// What happened in one step; handed to an observer on the engine thread (metrics).
@@ -107,9 +153,17 @@ struct StepStats {
 
 struct EngineOptions {
     std::int32_t sequences_max = 8;
-    std::int32_t waiting_max = 32;                  // queue bound: 4 x sequences
-    std::int32_t step_token_budget = 512;           // rows of one step; decode rows come first
-    std::vector<TokenId> end_tokens;                // the model's end-of-generation set
+    std::int32_t waiting_max = 32;       // queue bound: 4 x sequences
+    std::int64_t queued_tokens_max = 0;  // prompt tokens in the queue; 0 = only the count bounds it
+    std::int32_t step_token_budget = 512;  // most rows of one step; decode rows come first
+    /// While sequences decode, prompt chunks shrink so that a step takes about this long. 0 =
+    /// never.
+    std::chrono::duration<double> step_time_target{0.0};
+    bool has_prefix_cache = true;
+    std::int32_t draft_tokens_max = 0;  // bound on drafts; 0 = no speculation
+    std::int32_t draft_batch_max = 4;   // no drafts while more sequences decode
+    bool drafts_always = false;         // not by measured gain: for tests and benchmarks
+    std::vector<TokenId> end_tokens;    // the model's end-of-generation set
     std::function<void(const StepStats&)> on_step;  // may be empty
     /// The runner threw (the device is lost). Called once, on the engine thread, after every
     /// request has finished with kError; the engine takes no more. May be empty. It must not
