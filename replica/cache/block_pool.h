@@ -6,7 +6,15 @@
 //   table of A: [2, 0]   tokens 0..15 live in block 2, 16..31 in block 0
 //   table of B: [1]
 //
-// Blocks are counted, not just owned, so that sequences with one prompt can share its blocks.
+// Blocks are counted, not just owned, so that sequences with one prompt can share its blocks. The
+// prefix cache counts apart: a block that only the cache holds is *evictable*, still readable and
+// as good as free.
+//
+//            take                 last release, cache holds it
+//   free ──────────▶ used ──────────────────────────▶ evictable ──▶ used again (share)
+//     ▲               │ last release                     │ last drop
+//     └───────────────┴──────────────────────────────────┘
+//
 // Paging as in Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving",
 // section 4.
 #pragma once
@@ -31,13 +39,21 @@ public:
 
     /// A block with one reference, or nothing when all are taken.
     [[nodiscard]] std::optional<BlockId> take();
-    /// One more reference to a taken block.
+    /// One more reference to a block that is not free.
     void share(BlockId block);
-    /// Gives one reference back; the last one frees the block. A free block may not be released.
+    /// Gives one reference back. A block without references may not be released.
     void release(BlockId block);
 
+    /// The cache's references, for the prefix cache alone: as share and release.
+    void hold(BlockId block);
+    void drop(BlockId block);
+
+    /// Of sequences; the cache's are not counted.
     std::int32_t references(BlockId block) const;
     std::int32_t free_count() const { return static_cast<std::int32_t>(free_.size()); }
+    std::int32_t evictable_count() const { return evictable_count_; }
+    /// What sequences may take, if the cache gives up all it can.
+    std::int32_t available_count() const { return free_count() + evictable_count_; }
     std::int32_t block_count() const { return shape_.block_count; }
     std::int32_t block_tokens() const { return shape_.block_tokens; }
 
@@ -46,7 +62,9 @@ private:
 
     BlockPoolShape shape_;
     std::vector<BlockId> free_;
-    std::vector<std::int32_t> references_;  // [block_count], 0 = free
+    std::vector<std::int32_t> references_;  // [block_count] of sequences
+    std::vector<std::int32_t> holds_;       // [block_count] of the cache; both 0 = free
+    std::int32_t evictable_count_ = 0;
 };
 
 /// Blocks that `tokens` tokens fill.

@@ -21,6 +21,11 @@ bool BlockTable::grow_to(std::int32_t tokens, BlockPool& pool) {
     return true;
 }
 
+void BlockTable::share(BlockId block, BlockPool& pool) {
+    pool.share(block);
+    blocks_.push_back(block);
+}
+
 void BlockTable::release_all(BlockPool& pool) {
     // Backwards, so that the next table takes them in the same order again.
     for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block)

@@ -25,6 +25,8 @@ public:
     /// Takes blocks until `tokens` fit. All or nothing: false, and no change, when the pool has too
     /// few.
     [[nodiscard]] bool grow_to(std::int32_t tokens, BlockPool& pool);
+    /// Appends a block that is in use elsewhere; it is read, never written.
+    void share(BlockId block, BlockPool& pool);
     void release_all(BlockPool& pool);
 
     std::span<const BlockId> blocks() const { return blocks_; }

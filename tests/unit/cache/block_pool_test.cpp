@@ -96,5 +96,25 @@ TEST(BlockPoolDeathTest, ABlockOutsideThePoolIsOurMistake) {
     EXPECT_DEATH(pool.release(-1), "inside the pool");
 }
 
+TEST(BlockPoolTest, ABlockThatOnlyTheCacheHoldsIsEvictableUntilItIsDropped) {
+    BlockPool pool({.block_count = 2, .block_tokens = 4});
+    const BlockId block = pool.take().value();
+    pool.hold(block);
+    pool.hold(block);
+    EXPECT_EQ(pool.evictable_count(), 0);
+    pool.release(block);
+    EXPECT_EQ(pool.evictable_count(), 1);
+    EXPECT_EQ(pool.free_count(), 1);
+    EXPECT_EQ(pool.available_count(), 2);
+    pool.share(block);
+    EXPECT_EQ(pool.evictable_count(), 0);
+    pool.drop(block);
+    pool.release(block);
+    EXPECT_EQ(pool.evictable_count(), 1);
+    pool.drop(block);
+    EXPECT_EQ(pool.evictable_count(), 0);
+    EXPECT_EQ(pool.free_count(), 2);
+}
+
 }  // namespace
 }  // namespace replica
