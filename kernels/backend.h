@@ -253,6 +253,7 @@ struct MtpJoinArgs {
 struct DeviceInfo {
     std::string name;  // "cpu (avx2, 4 threads)"
     std::uint64_t memory_bytes_free = 0;
+    bool memory_is_host = false;  // the same that programs live in
 };
 
 /// Why something cannot run, in four parts; text() joins them into one sentence.

@@ -21,10 +21,25 @@ bool comes_before(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
+/// Penalties of one token that is in the row's history.
+float penalised(float logit, const SamplingRow& row, std::int32_t generated,
+                std::int32_t in_prompt) {
+    if (generated + in_prompt > 0)
+        logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+    if (generated > 0)
+        logit -= row.frequency_penalty * static_cast<float>(generated) + row.presence_penalty;
+    return logit;
+}
+
+std::int32_t occurrences(std::span<const std::int32_t> ids, std::int32_t id) {
+    return static_cast<std::int32_t>(std::count(ids.begin(), ids.end(), id));
+}
+
 /// Bias, penalties and bans, in this order. Returns the logits themselves when there are none.
 std::span<const float> adjust(std::span<const float> logits, const SamplingRow& row,
                               SampleScratch& scratch) {
-    if (row.bias.empty() && row.counts.empty() && row.banned.empty()) return logits;
+    if (row.bias.empty() && row.counts.empty() && row.drafted.empty() && row.banned.empty())
+        return logits;
     scratch.adjusted.assign(logits.begin(), logits.end());
     std::vector<float>& adjusted = scratch.adjusted;
     const auto slot = [&](std::int32_t id) -> float* {
@@ -37,15 +52,18 @@ std::span<const float> adjust(std::span<const float> logits, const SamplingRow& 
         }
     }
     for (const TokenCount& count : row.counts) {
-        float* logit = slot(count.token);
-        if (logit == nullptr) continue;
-        if (count.generated + count.in_prompt > 0) {
-            *logit = *logit > 0 ? *logit / row.repetition_penalty : *logit * row.repetition_penalty;
+        if (float* logit = slot(count.token); logit != nullptr) {
+            const std::int32_t generated = count.generated + occurrences(row.drafted, count.token);
+            *logit = penalised(*logit, row, generated, count.in_prompt);
         }
-        if (count.generated > 0) {
-            *logit -=
-                row.frequency_penalty * static_cast<float>(count.generated) + row.presence_penalty;
-        }
+    }
+    for (std::size_t i = 0; i < row.drafted.size(); ++i) {  // a handful: those without a count
+        const std::int32_t id = row.drafted[i];
+        float* logit = slot(id);
+        if (logit == nullptr || occurrences(row.drafted.first(i), id) > 0) continue;
+        const auto has_token = [id](const TokenCount& count) { return count.token == id; };
+        if (std::any_of(row.counts.begin(), row.counts.end(), has_token)) continue;
+        *logit = penalised(*logit, row, occurrences(row.drafted, id), 0);
     }
     for (const std::int32_t id : row.banned) {
         if (float* logit = slot(id); logit != nullptr) *logit = kNever;
@@ -260,6 +278,45 @@ SampledToken sample_row(std::span<const float> logits, const SamplingRow& row,
     order_by_id(logits, softmax, candidates);
     std::erase_if(candidates, [&](const Candidate& c) { return c.weight < row.min_p; });
     return {.token = draw(candidates, uniform)};
+}
+
+RowLogprobs row_logprobs(std::span<const float> logits, std::int32_t vocabulary_used,
+                         const SampledToken& drawn, std::int32_t top_count) {
+    assert(vocabulary_used > 0 && static_cast<std::size_t>(vocabulary_used) <= logits.size());
+    assert(top_count >= 0 && top_count <= kTopLogprobsMax);
+    logits = logits.first(static_cast<std::size_t>(vocabulary_used));
+    RowLogprobs result;
+    const std::optional<std::int32_t> best = best_id(logits);
+    if (!best || drawn.error) return result;
+    const float best_logit = logits[static_cast<std::size_t>(*best)];
+    double total = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+        const float logit = logits[i];
+        if (!std::isfinite(logit)) continue;
+        total += static_cast<double>(std::exp(logit - best_logit));
+        if (top_count == 0) continue;
+        // The best so far stay in order; a later id loses ties, so few ever get past the last one.
+        const bool is_full = result.top_count == top_count;
+        if (is_full && !(logit > result.top[static_cast<std::size_t>(top_count) - 1].logprob))
+            continue;
+        auto place = static_cast<std::size_t>(is_full ? top_count - 1 : result.top_count++);
+        for (; place > 0 && result.top[place - 1].logprob < logit; --place)
+            result.top[place] = result.top[place - 1];
+        result.top[place] = {static_cast<std::int32_t>(i), logit};
+    }
+    const double log_sum = static_cast<double>(best_logit) + std::log(total);
+    const auto logprob = [&](float logit) {
+        return static_cast<float>(static_cast<double>(logit) - log_sum);
+    };
+    result.drawn = logprob(logits[static_cast<std::size_t>(drawn.token)]);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(result.top_count); ++i)
+        result.top[i].logprob = logprob(result.top[i].logprob);
+    return result;
+}
+
+bool wants_logprobs(std::span<const SamplingRow> sampling) {
+    return std::any_of(sampling.begin(), sampling.end(),
+                       [](const SamplingRow& row) { return row.top_logprobs >= 0; });
 }
 
 }  // namespace kernels

@@ -9,10 +9,13 @@
 //
 //   temperature  below kGreedyTemperature: the largest logit, lowest id on ties; filters are moot
 //   penalties    a token that occurred: a positive logit is divided by the repetition penalty, a
-//                negative one multiplied; then minus frequency x generated count, minus presence
+//                negative one multiplied; then minus frequency x generated count, minus presence.
+//                Drafts in front of the row count as generated
 //   top_k        exactly k ids (lowest ids on ties at the border); 0 or below = off
 //   top_p        the shortest prefix with at least p of the mass that top_k left; 0 keeps one id
 //   min_p        ids with at least min_p times the best id's probability
+//
+// Log-probabilities are of the raw logits: before any of the above, over the ids that may be drawn.
 //
 // A logit that is not finite (NaN, either infinity) is never drawn; neither are ids from
 // `vocabulary_used` on. Ids of bias, counts or bans outside the vocabulary are ignored.
@@ -61,5 +64,13 @@ public:
 /// less. The result depends on the arguments alone.
 SampledToken sample_row(std::span<const float> logits, const SamplingRow& row,
                         std::int32_t vocabulary_used, SampleScratch& scratch);
+
+/// Log-softmax of the drawn token and of the `top_count` best ones (0..kTopLogprobsMax), fewer when
+/// fewer logits are finite. A row without a finite logit gives nothing of use.
+RowLogprobs row_logprobs(std::span<const float> logits, std::int32_t vocabulary_used,
+                         const SampledToken& drawn, std::int32_t top_count);
+
+/// Whether any row asks for log-probabilities.
+bool wants_logprobs(std::span<const SamplingRow> sampling);
 
 }  // namespace kernels

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -57,6 +58,11 @@ public:
     std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out) override;
     std::optional<Refusal> prepare(const StepLimits& limits) override;
 
+    void copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) override;
+    void read_item(const TensorView& tensor, std::int64_t index, std::span<std::byte> to) override;
+    void write_item(const TensorView& tensor, std::int64_t index,
+                    std::span<const std::byte> from) override;
+
     void begin_step(const StepDescriptor& step) override;
     void embed(const EmbedArgs& args) override;
     void linear(const LinearArgs& args) override;
@@ -91,6 +97,7 @@ private:
     bool in_step_ = false;
     std::vector<std::int32_t> sampled_;
     std::vector<std::uint8_t> error_;
+    std::vector<RowLogprobs> logprobs_;
     StepOutputs outputs_;
 };
 
@@ -102,7 +109,8 @@ DeviceInfo CpuBackend::device() const {
     return {.name = "cpu (" + simd_target_ + ", " + std::to_string(threads) +
                     (threads == 1 ? " thread" : " threads") +
                     (is_reference_ ? ", double precision reference)" : ")"),
-            .memory_bytes_free = cpu::memory_available_bytes()};
+            .memory_bytes_free = cpu::memory_available_bytes(),
+            .memory_is_host = true};
 }
 
 TensorView CpuBackend::allocate(DType dtype, std::span<const std::int64_t> shape) {
@@ -158,6 +166,7 @@ std::optional<Refusal> CpuBackend::prepare(const StepLimits& limits) {
         scratch_.reserve(limits, pool_.threads(), is_reference_, arena_);
         sampled_.resize(static_cast<std::size_t>(limits.logit_rows));
         error_.resize(static_cast<std::size_t>(limits.logit_rows));
+        logprobs_.resize(static_cast<std::size_t>(limits.logit_rows));
     } catch (const std::bad_alloc&) {
         return Refusal{"step scratch", std::to_string(limits.rows) + " rows",
                        "needs more memory than the system gives", "lower the token budget"};
@@ -165,6 +174,38 @@ std::optional<Refusal> CpuBackend::prepare(const StepLimits& limits) {
     limits_ = limits;
     is_prepared_ = true;
     return std::nullopt;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Between steps
+
+/// Bytes of one index of the first dimension.
+std::span<std::byte> item_of(const TensorView& tensor, std::int64_t index) {
+    assert(index >= 0 && index < tensor.shape[0] && "an item of the tensor");
+    const std::int64_t bytes = element_bytes(tensor.dtype);
+    return {static_cast<std::byte*>(tensor.data) + index * tensor.row_stride * bytes,
+            static_cast<std::size_t>(tensor.row_elements() * bytes)};
+}
+
+void CpuBackend::copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) {
+    assert(!in_step_);
+    const std::span<std::byte> source = item_of(tensor, from);
+    if (from != to) std::memcpy(item_of(tensor, to).data(), source.data(), source.size());
+}
+
+void CpuBackend::read_item(const TensorView& tensor, std::int64_t index, std::span<std::byte> to) {
+    assert(!in_step_);
+    const std::span<std::byte> item = item_of(tensor, index);
+    assert(to.size() == item.size());
+    std::memcpy(to.data(), item.data(), item.size());
+}
+
+void CpuBackend::write_item(const TensorView& tensor, std::int64_t index,
+                            std::span<const std::byte> from) {
+    assert(!in_step_);
+    const std::span<std::byte> item = item_of(tensor, index);
+    assert(from.size() == item.size());
+    std::memcpy(item.data(), from.data(), item.size());
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -237,13 +278,7 @@ void CpuBackend::linear(const LinearArgs& args) {
 }
 
 void CpuBackend::delta_net(const DeltaNetArgs& args) {
-    assert(in_step_ && args.n_k > 0 && args.n_v % args.n_k == 0);
-    assert(args.conv_kernel >= 2 && args.conv_kernel <= cpu::kConvKernelMax);
-    assert(args.u.shape[1] == std::int64_t{2 * args.n_k + args.n_v} * args.state_size);
-    assert(args.conv_state.shape[1] == args.conv_kernel - 1 &&
-           args.conv_state.shape[2] == args.u.shape[1]);
-    assert(args.state.shape[1] == args.n_v && args.state.shape[2] == args.state_size &&
-           args.state.shape[3] == args.state_size);
+    assert(in_step_);
     if (is_reference_) {
         cpu::reference_delta_net(context_, args);
     } else {
@@ -285,13 +320,16 @@ void CpuBackend::head(const HeadArgs& args) {
 
 void CpuBackend::mtp_join(const MtpJoinArgs& args) {
     assert(in_step_ && args.joined.shape[1] == 2 * args.table.k);
+    assert(static_cast<std::int32_t>(step_.hidden_row.size()) >= step_.rows &&
+           "an MTP pass says which hidden rows it joins");
     const cpu::Matrix& table = matrix(args.table);
     pool_.run(step_.rows, [&](const LoopPart& part) {
         for (std::int64_t m = part.begin; m < part.end; ++m) {
             float* embedding = args.joined.row<float>(m);
             embed_row(table, m, embedding);
             norm_row(embedding, args.embed_norm_weight, args.norm_eps, embedding);
-            norm_row(args.hidden.row<float>(m), args.hidden_norm_weight, args.norm_eps,
+            const std::int32_t hidden_row = step_.hidden_row[static_cast<std::size_t>(m)];
+            norm_row(args.hidden.row<float>(hidden_row), args.hidden_norm_weight, args.norm_eps,
                      embedding + table.k);
         }
     });
@@ -319,11 +357,16 @@ void CpuBackend::sample(const SampleArgs& args) {
                            args.vocabulary_used, context_.thread(part).sampling);
             sampled_[row] = drawn.token;
             error_[row] = drawn.error ? 1 : 0;
+            if (step_.sampling[row].top_logprobs >= 0)
+                logprobs_[row] =
+                    row_logprobs({args.logits.row<float>(i), vocabulary}, args.vocabulary_used,
+                                 drawn, step_.sampling[row].top_logprobs);
         }
     });
     const auto count = static_cast<std::size_t>(step_.logit_rows);
     outputs_.sampled = {sampled_.data(), count};
     outputs_.error = {error_.data(), count};
+    if (wants_logprobs(step_.sampling)) outputs_.logprobs = {logprobs_.data(), count};
 }
 
 const StepOutputs& CpuBackend::finish_step() {

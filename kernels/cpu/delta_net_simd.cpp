@@ -6,14 +6,18 @@
 //
 // Shapes    row[t].taps [conv_kernel] rows of u; state [S, S]; row[t].y [S]
 // Moves     the state once per call, read and written: 128 KB a head at S = 128
+// Replay    an accepted row of a verify step is S_c <- e^g S_c + d_c k alone, by the same
+//           instructions, so that the state has the same bits
 // Plan      eight value rows at a time (4 KB of state, in the first cache) walk through all rows of
-//           the call before the next eight; the arithmetic of a row does not notice. The
+//           the call before the next eight; the arithmetic of a row does not notice. Rows that may
+//           be taken back walk over a copy of the eight. The
 //           convolution of q and k is done anew by each value head of a key head: a tenth of the
 //           work, and no head waits for another
 // Source    Yang et al. 2024, "Gated Delta Networks"; checked by tests/kernel/delta_net_test.cpp
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/delta_net_simd.cpp"
 #include <cmath>
+#include <cstring>
 
 #include <hwy/foreach_target.h>  // first: includes this file again for every instruction set
 #include <hwy/highway.h>
@@ -93,10 +97,38 @@ HWY_INLINE void scale(float* x, std::size_t count, float factor) {
 
 constexpr float kL2Epsilon = 1e-6F;
 
-/// The delta rule on `rows` value rows of the state; o receives S q.
+/// One vector, and one value, of S <- decay S + delta key^T: the only places that say so.
+HWY_INLINE VF advanced(VF old, VF keep, VF delta, VF key) {
+    return hn::MulAdd(key, delta, hn::Mul(old, keep));
+}
+HWY_INLINE float advanced(float old, float keep, float delta, float key) {
+    return old * keep + key * delta;
+}
+
+/// A known update on `rows` value rows of the state.
+template <std::size_t rows>
+HWY_INLINE void replay(float* state, std::size_t size, const float* key, const float* delta,
+                       float decay) {
+    const std::size_t whole = size / kLanes * kLanes;
+    const VF keep = hn::Set(DF(), decay);
+    for (std::size_t i = 0; i < whole; i += kLanes) {
+        const VF k = hn::LoadU(DF(), key + i);
+        KERNELS_UNROLL
+        for (std::size_t r = 0; r < rows; ++r) {
+            float* at = state + r * size + i;
+            hn::StoreU(advanced(hn::LoadU(DF(), at), keep, hn::Set(DF(), delta[r]), k), DF(), at);
+        }
+    }
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t i = whole; i < size; ++i)
+            state[r * size + i] = advanced(state[r * size + i], decay, delta[r], key[i]);
+}
+
+/// The delta rule on `rows` value rows of the state; o receives S q, `delta` the deltas.
 template <std::size_t rows>
 HWY_INLINE void update_state(float* state, std::size_t size, const float* q, const float* k,
-                             const float* v, float decay, float beta, float* o) {
+                             const float* v, float decay, float beta, float* o,
+                             float (&delta)[rows]) {
     const std::size_t whole = size / kLanes * kLanes;
     VF sum[rows];
     KERNELS_UNROLL
@@ -108,7 +140,6 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
         for (std::size_t r = 0; r < rows; ++r)
             sum[r] = hn::MulAdd(hn::LoadU(DF(), state + r * size + i), key, sum[r]);
     }
-    float delta[rows];
     KERNELS_UNROLL
     for (std::size_t r = 0; r < rows; ++r) {
         float recalled = sum_of(sum[r]);
@@ -124,7 +155,7 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
         KERNELS_UNROLL
         for (std::size_t r = 0; r < rows; ++r) {
             const VF old = hn::LoadU(DF(), state + r * size + i);
-            const VF now = hn::MulAdd(key, hn::Set(DF(), delta[r]), hn::Mul(old, keep));
+            const VF now = advanced(old, keep, hn::Set(DF(), delta[r]), key);
             hn::StoreU(now, DF(), state + r * size + i);
             sum[r] = hn::MulAdd(now, query, sum[r]);
         }
@@ -134,7 +165,7 @@ HWY_INLINE void update_state(float* state, std::size_t size, const float* q, con
         float out = sum_of(sum[r]);
         for (std::size_t i = whole; i < size; ++i) {
             float& cell = state[r * size + i];
-            cell = cell * decay + k[i] * delta[r];
+            cell = advanced(cell, decay, delta[r], k[i]);
             out += cell * q[i];
         }
         o[r] = out;
@@ -168,14 +199,29 @@ struct RowWork {
     }
 };
 
-/// Takes `value_rows` rows of the state, from value `c` on, through all rows of the call.
+/// Takes `value_rows` rows of the state, from value `c` on, through all updates and rows of the
+/// call.
 template <std::size_t value_rows>
 HWY_INLINE void walk_rows(const DeltaHead& head, std::size_t c) {
     const auto size = static_cast<std::size_t>(head.state_size);
-    for (std::size_t t = 0; t < static_cast<std::size_t>(head.rows); ++t) {
+    const auto rows = static_cast<std::size_t>(head.rows);
+    float* state = head.state + c * size;
+    for (int u = 0; u < head.updates; ++u) {
+        const DeltaUpdate& update = head.update[u];
+        replay<value_rows>(state, size, update.key, update.delta + c, update.decay);
+    }
+    if (!head.commits && rows > 0) {
+        float* copy = head.work + 4 * size * rows;
+        std::memcpy(copy, state, value_rows * size * sizeof(float));
+        state = copy;
+    }
+    for (std::size_t t = 0; t < rows; ++t) {
         const RowWork work(head, t);
-        update_state<value_rows>(head.state + c * size, size, work.q, work.k, work.v + c,
-                                 head.row[t].decay, head.row[t].beta, work.o + c);
+        const DeltaRow& row = head.row[t];
+        float delta[value_rows];
+        update_state<value_rows>(state, size, work.q, work.k, work.v + c, row.decay, row.beta,
+                                 work.o + c, delta);
+        if (row.delta_out != nullptr) std::memcpy(row.delta_out + c, delta, sizeof delta);
     }
 }
 
@@ -192,10 +238,12 @@ void delta_head(const DeltaHead& head) {
         scale(work.q, size,
               1.0F / (std::sqrt(sum_squares(work.q, size) + kL2Epsilon) * query_scale));
         scale(work.k, size, 1.0F / std::sqrt(sum_squares(work.k, size) + kL2Epsilon));
+        if (float* out = head.row[t].key_out; out != nullptr)
+            std::memcpy(out, work.k, size * sizeof(float));
     }
     std::size_t c = 0;
-    for (; c + 8 <= size; c += 8)
-        walk_rows<8>(head, c);
+    for (; c + kDeltaStateRows <= size; c += kDeltaStateRows)
+        walk_rows<kDeltaStateRows>(head, c);
     for (; c < size; ++c)
         walk_rows<1>(head, c);
     for (std::size_t t = 0; t < rows; ++t)

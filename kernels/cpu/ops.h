@@ -60,12 +60,34 @@ void reference_attention(const Context& context, const AttentionArgs& args);
 
 // Shared by the fast and the reference forms.
 
+/// Asserts what must hold of arguments and step.
+void check_delta_net(const Context& context, const DeltaNetArgs& args);
+std::int64_t key_head_of(const DeltaNetArgs& args, std::int32_t head);
+/// Value heads of a key head have its key in common; the first one speaks for it.
+bool is_first_of_key_head(const DeltaNetArgs& args, std::int32_t head);
+/// Descriptor fields of sequence `s`, or what their absence means.
+int replay_rows_of(const StepDescriptor& step, std::int32_t s);
+bool commits(const StepDescriptor& step, std::int32_t s);
+
+/// Row `index` of the replay buffer of sequence `s`.
+struct ReplayRow {
+    float* keys;    // [n_k, S]
+    float* deltas;  // [n_v, S]
+    float* decays;  // [n_v]
+};
+ReplayRow replay_row(const StepDescriptor& step, const DeltaNetArgs& args, std::int32_t s,
+                     std::int64_t index);
+/// Where heads leave the unit keys of row `m` of the step [n_k, S] until all have read the old
+/// ones: scratch that no other operation holds at that time.
+float* unit_keys(const Context& context, std::int64_t m);
+
 /// Rows of u that meet the taps of row `t` of sequence `s`: [conv_kernel], oldest first, null where
 /// the sequence had not begun.
 void convolution_taps(const StepDescriptor& step, const DeltaNetArgs& args, std::int32_t s,
                       std::int64_t t, const float** taps);
-/// Brings the convolution states of the step's sequences up to date; after all heads are done.
-void store_convolution_state(const Context& context, const DeltaNetArgs& args);
+/// Puts the step's inputs into the convolution rings and the unit keys of rows that do not commit
+/// into the replay buffer; after all heads are done.
+void store_step_inputs(const Context& context, const DeltaNetArgs& args);
 
 /// Rotates the first n_rot values of a head in place; `rope` holds n_rot/2 cosines, then sines.
 template <class Real>

@@ -1,5 +1,7 @@
 #include "kernels/cpu/scratch.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/simd_kernels.h"
 
@@ -7,8 +9,9 @@ namespace kernels::cpu {
 namespace {
 
 /// Rows of `inputs_max` values a thread may need at once: attention keeps kAttentionHeads queries
-/// and as many sums, a delta-net head q, k, v and its output.
-constexpr std::int64_t kWorkRows = 2 * kAttentionHeads;
+/// and as many sums; a delta-net head q, k, v and output of kDeltaRows rows and a part of the
+/// state.
+constexpr std::int64_t kWorkRows = std::max(2 * kAttentionHeads, 4 * kDeltaRows + kDeltaStateRows);
 
 }  // namespace
 

@@ -69,7 +69,8 @@ TileKernels float_tile_kernel(DType dtype);
 // Gated delta net: consecutive rows of one value head
 
 inline constexpr int kConvKernelMax = 8;
-inline constexpr int kDeltaRows = 16;  // rows of one call, at most
+inline constexpr int kDeltaRows = 16;      // rows of one call, at most
+inline constexpr int kDeltaStateRows = 8;  // rows of S that walk through the call's rows together
 
 struct DeltaRow {
     const float* taps[kConvKernelMax];  // rows of u, oldest first; null = zeros
@@ -77,6 +78,16 @@ struct DeltaRow {
     float beta;                         // after the sigmoid
     const float* z;                     // [S]
     float* y;                           // [S]
+    // Of a row that may be taken back: where its update goes.
+    float* key_out;    // [S] unit key; null = not wanted
+    float* delta_out;  // [S]; null = the row is committed
+};
+
+/// The update an accepted row of the last verify step makes: S <- decay S + delta key^T.
+struct DeltaUpdate {
+    const float* key;    // [S]
+    const float* delta;  // [S]
+    float decay;
 };
 
 struct DeltaHead {
@@ -87,9 +98,12 @@ struct DeltaHead {
     std::int64_t q_channel = 0, k_channel = 0, v_channel = 0;  // where the head's S channels begin
     const float* norm_weight = nullptr;                        // [S]
     float* state = nullptr;                                    // [S (value), S (key)], updated
+    const DeltaUpdate* update = nullptr;                       // [updates], made before the rows
+    int updates = 0;                                           // 0..kDeltaRows
     const DeltaRow* row = nullptr;                             // [rows]
-    int rows = 0;                                              // 1..kDeltaRows
-    float* work = nullptr;                                     // [rows, 4 * S]
+    int rows = 0;                                              // 0..kDeltaRows
+    bool commits = true;    // false: the rows leave `state` as the updates made it
+    float* work = nullptr;  // [4 * rows + kDeltaStateRows, S]
 };
 
 struct DeltaKernels {

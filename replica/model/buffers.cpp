@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "replica/model/saturated.h"
+
 namespace replica {
 namespace {
 
@@ -35,15 +37,18 @@ BufferWidths buffer_widths(const ModelConfig& config) {
 
 /// Calls `use(member, rows, columns)` for every buffer.
 template <class Use>
-void for_each_buffer(const ModelConfig& config, const kernels::StepLimits& limits, Use use) {
+void for_each_buffer(const ModelConfig& config, const MemoryPlan& plan, Use use) {
     const BufferWidths widths = buffer_widths(config);
+    const kernels::StepLimits& limits = plan.limits.step;
+    const std::int64_t kept_rows =
+        (std::int64_t{plan.limits.state_slots} + 1) * plan.limits.kept_rows;
     use(&Activations::x, limits.rows, config.width);
     use(&Activations::in, limits.rows, widths.in);
     use(&Activations::mixed, limits.rows, widths.mixed);
     use(&Activations::ff, limits.rows, widths.ff);
-    use(&Activations::hidden, limits.rows, config.width);
+    use(&Activations::hidden, limits.rows + kept_rows, config.width);
     use(&Activations::logits, limits.logit_rows, config.vocabulary);
-    if (config.mtp_layers.empty()) return;
+    if (!plan.has_mtp) return;
     use(&Activations::joined, limits.rows, 2 * std::int64_t{config.width});
     use(&Activations::mtp_hidden, limits.rows, config.width);
 }
@@ -59,30 +64,40 @@ LayerMemory make_layer_memory(kernels::Backend& backend, const ModelConfig& conf
         return memory;
     }
     const DeltaNetConfig& net = *config.delta_net;
-    const std::int64_t slots = plan.limits.state_slots + 1;  // slot 0 is scratch
+    const std::int64_t slots = std::int64_t{plan.limits.state_slots} + 1;  // slot 0 is scratch
     memory.state = backend.allocate(
         kernels::DType::kF32,
         std::array<std::int64_t, 4>{slots, net.value_heads, net.state_size, net.state_size});
-    memory.conv_state =
+    memory.conv_ring =
         backend.allocate(kernels::DType::kF32,
-                         std::array<std::int64_t, 3>{slots, net.conv_kernel - 1, net.conv_dim()});
+                         std::array<std::int64_t, 3>{slots, plan.conv_ring_rows, net.conv_dim()});
+    if (plan.limits.draft_tokens_max > 0) {
+        memory.replay =
+            backend.allocate(kernels::DType::kF32,
+                             std::array<std::int64_t, 3>{slots, 1 + plan.limits.draft_tokens_max,
+                                                         replay_row_values(net)});
+    }
     return memory;
 }
 
 }  // namespace
 
-std::uint64_t buffer_bytes(const ModelConfig& config, const kernels::StepLimits& limits) {
-    std::uint64_t bytes = 0;
-    for_each_buffer(config, limits, [&](auto, std::int64_t rows, std::int64_t columns) {
-        bytes += static_cast<std::uint64_t>(rows * columns) * sizeof(float);
+std::int64_t replay_row_values(const DeltaNetConfig& net) {
+    return std::int64_t{net.key_dim()} + net.value_dim() + net.value_heads;
+}
+
+std::uint64_t buffer_bytes(const ModelConfig& config, const MemoryPlan& plan) {
+    Saturated bytes = 0;
+    for_each_buffer(config, plan, [&](auto, std::int64_t rows, std::int64_t columns) {
+        bytes = bytes + Saturated(rows) * columns * sizeof(float);
     });
-    return bytes;
+    return bytes.value();
 }
 
 Activations make_activations(kernels::Backend& backend, const ModelConfig& config,
-                             const kernels::StepLimits& limits) {
+                             const MemoryPlan& plan) {
     Activations buffers;
-    for_each_buffer(config, limits, [&](auto member, std::int64_t rows, std::int64_t columns) {
+    for_each_buffer(config, plan, [&](auto member, std::int64_t rows, std::int64_t columns) {
         buffers.*member = backend.allocate(kernels::DType::kF32, std::array{rows, columns});
     });
     return buffers;
@@ -94,6 +109,7 @@ ModelMemory make_model_memory(kernels::Backend& backend, const ModelConfig& conf
     for (const LayerConfig& layer : config.layers) {
         memory.layers.push_back(make_layer_memory(backend, config, layer, plan));
     }
+    if (!plan.has_mtp) return memory;
     for (const LayerConfig& layer : config.mtp_layers) {
         memory.mtp.push_back(make_layer_memory(backend, config, layer, plan));
     }

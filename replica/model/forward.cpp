@@ -34,7 +34,8 @@ TensorView mix_delta_net(const ForwardContext& c, const LayerWeights& layer,
                          .a = layer.delta_net.a,
                          .norm_weight = layer.delta_net.norm,
                          .state = memory.state,
-                         .conv_state = memory.conv_state,
+                         .conv_ring = memory.conv_ring,
+                         .replay = memory.replay,
                          .head_order = kernels::HeadOrder::kTiled,
                          .y = mixed});
     return mixed;
@@ -132,6 +133,14 @@ void forward_mtp(const ForwardContext& c, std::size_t index, const TensorView& h
                     .w = mtp.head,
                     .hidden = c.buffers.mtp_hidden,
                     .logits = c.buffers.logits});
+}
+
+void forward_replay(const ForwardContext& c) {
+    for (std::size_t i = 0; i < c.config.layers.size(); ++i) {
+        if (c.config.layers[i].kind != LayerKind::kDeltaNet) continue;
+        const LayerWeights& layer = c.weights.layers[i];
+        mix_delta_net(c, layer, c.memory.layers[i], narrowed(c.buffers.in, layer.in.n));
+    }
 }
 
 }  // namespace replica

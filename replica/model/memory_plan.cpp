@@ -1,109 +1,221 @@
 #include "replica/model/memory_plan.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "replica/model/buffers.h"
+#include "replica/model/saturated.h"
 
 namespace replica {
 namespace {
 
+constexpr std::int32_t kCountMax = std::numeric_limits<std::int32_t>::max();
+
+std::int32_t clamped(std::int64_t count) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(count, kCountMax));
+}
+
+std::int64_t blocks_of(std::int64_t tokens, std::int64_t block_tokens) {
+    return tokens / block_tokens + (tokens % block_tokens != 0 ? 1 : 0);
+}
+
 std::string gib(std::uint64_t bytes) {
-    char text[32];
+    char text[48];
     std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1ULL << 30));
     return text;
 }
 
+std::uint64_t delta_net_layers(const ModelConfig& config) {
+    return static_cast<std::uint64_t>(
+        std::ranges::count(config.layers, LayerKind::kDeltaNet, &LayerConfig::kind));
+}
+
 /// Bytes of one KV page over all attention layers.
-std::uint64_t block_bytes(const ModelConfig& config, const RunnerOptions& options) {
-    const std::uint64_t value_bytes = options.kv_dtype == kernels::DType::kF32 ? 4 : 2;
-    std::uint64_t values = 0;
+Saturated block_bytes(const ModelConfig& config, const RunnerOptions& options, bool with_mtp) {
+    Saturated values = 0;
     const auto add = [&](const LayerConfig& layer) {
         if (layer.kind != LayerKind::kAttention) return;
-        values += std::uint64_t{2} * static_cast<std::uint64_t>(layer.kv_heads) *
-                  static_cast<std::uint64_t>(options.block_tokens) *
-                  static_cast<std::uint64_t>(config.head_dim);
+        values = values + Saturated(2) * layer.kv_heads * options.block_tokens * config.head_dim;
     };
     std::ranges::for_each(config.layers, add);
-    std::ranges::for_each(config.mtp_layers, add);
-    return values * value_bytes;
+    if (with_mtp) std::ranges::for_each(config.mtp_layers, add);
+    return values * (options.kv_dtype == kernels::DType::kF32 ? 4 : 2);
 }
 
-std::uint64_t state_slot_bytes(const ModelConfig& config) {
+/// Bytes of a slot's states and convolution rings.
+Saturated state_slot_bytes(const ModelConfig& config, std::int32_t conv_ring_rows) {
     if (!config.delta_net) return 0;
     const DeltaNetConfig& net = *config.delta_net;
-    const auto layers = static_cast<std::uint64_t>(
-        std::ranges::count(config.layers, LayerKind::kDeltaNet, &LayerConfig::kind));
-    const auto state =
-        static_cast<std::uint64_t>(net.value_dim()) * static_cast<std::uint64_t>(net.state_size);
-    const auto conv = static_cast<std::uint64_t>(net.conv_kernel - 1) *
-                      static_cast<std::uint64_t>(net.conv_dim());
-    return layers * (state + conv) * sizeof(float);
+    const Saturated layer =
+        Saturated(net.value_dim()) * net.state_size + Saturated(conv_ring_rows) * net.conv_dim();
+    return layer * delta_net_layers(config) * sizeof(float);
 }
 
-MemoryPlan plan_for_context(const ModelConfig& config, const RunnerOptions& options,
-                            std::int32_t context) {
-    const std::int32_t blocks_per_seq = (context + options.block_tokens - 1) / options.block_tokens;
+Saturated replay_slot_bytes(const ModelConfig& config, std::int32_t draft_tokens) {
+    if (!config.delta_net || draft_tokens == 0) return 0;
+    return Saturated(1 + draft_tokens) * replay_row_values(*config.delta_net) *
+           delta_net_layers(config) * sizeof(float);
+}
+
+/// Everything but the pages and what depends on memory.
+MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& options,
+                              const MemorySupply& supply, std::int32_t context) {
     MemoryPlan plan;
     plan.kv_dtype = options.kv_dtype;
+    plan.snapshots_on_device = supply.is_host;
     RunnerLimits& limits = plan.limits;
-    limits.step.rows = std::max(options.step_rows_max, options.sequences_max);
-    limits.step.seqs = options.sequences_max;
+    const bool can_draft = !config.mtp_layers.empty() && options.draft_tokens_max > 0;
+    limits.draft_tokens_max = can_draft ? std::min(options.draft_tokens_max, kDraftTokensMax) : 0;
+    limits.kept_rows = can_draft ? kKeptRows : 0;
+    plan.has_mtp = !config.mtp_layers.empty() && (can_draft || options.with_mtp);
+
+    const std::int32_t verifying = std::min(options.sequences_max, options.draft_batch_max);
     limits.step.logit_rows =
-        options.logit_rows_max > 0 ? options.logit_rows_max : options.sequences_max;
-    limits.step.blocks_per_seq = blocks_per_seq;
+        options.logit_rows_max > 0
+            ? options.logit_rows_max
+            : std::max(options.sequences_max,
+                       clamped(std::int64_t{verifying} * (1 + limits.draft_tokens_max)));
+    limits.step.rows =
+        std::max({options.step_rows_max, options.sequences_max, limits.step.logit_rows});
+    limits.step.seqs = options.sequences_max;
+    limits.step.blocks_per_seq = clamped(blocks_of(context, options.block_tokens));
     limits.step.vocabulary = config.vocabulary;
-    limits.blocks_total = blocks_per_seq * options.sequences_max;
     limits.block_tokens = options.block_tokens;
-    limits.state_slots = config.has_recurrent_state() ? options.sequences_max : 0;
     limits.has_recurrent_state = config.has_recurrent_state();
+    limits.state_slots = limits.has_recurrent_state ? options.sequences_max : 0;
     limits.max_model_len = context;
 
-    plan.kv_bytes = static_cast<std::uint64_t>(limits.blocks_total) * block_bytes(config, options);
-    plan.state_bytes =
-        static_cast<std::uint64_t>(limits.state_slots + 1) * state_slot_bytes(config);
-    plan.buffer_bytes = buffer_bytes(config, limits.step);
-    plan.rope_bytes = static_cast<std::uint64_t>(context) *
-                      static_cast<std::uint64_t>(config.n_rot) * sizeof(float);
+    if (config.delta_net) {
+        // One row more than taps and drafts need, so that even a verify step of which nothing is
+        // accepted has overwritten nothing.
+        plan.conv_ring_rows = config.delta_net->conv_kernel - 1 +
+                              (limits.draft_tokens_max > 0 ? 1 + limits.draft_tokens_max : 0);
+    }
+    const Saturated slots = Saturated(limits.state_slots) + 1;  // slot 0 is scratch
+    const Saturated slot_bytes = state_slot_bytes(config, plan.conv_ring_rows);
+    plan.state_bytes = (slots * slot_bytes).value();
+    plan.replay_bytes = (slots * replay_slot_bytes(config, limits.draft_tokens_max)).value();
+    limits.snapshot_bytes = slot_bytes.value();
+    if (limits.snapshot_bytes > 0) {
+        limits.snapshots = static_cast<std::int32_t>(std::min<std::uint64_t>(
+            options.snapshot_memory_bytes / limits.snapshot_bytes, kCountMax));
+    }
+    plan.snapshot_bytes = (Saturated(limits.snapshots) * slot_bytes).value();
+    plan.buffer_bytes = buffer_bytes(config, plan);
+    plan.rope_bytes = (Saturated(context) * config.n_rot * sizeof(float)).value();
+    plan.weight_bytes = supply.weight_bytes;
+    // Kernels' scratch, whole pages of the driver, what others take meanwhile.
+    constexpr std::uint64_t kReserveShare = 32;
+    plan.reserve_bytes = supply.free_bytes / kReserveShare;
     return plan;
+}
+
+struct Pages {
+    std::int64_t count;
+    Saturated bytes_each;
+};
+
+void set_pages(MemoryPlan& plan, const Pages& pages) {
+    plan.limits.blocks_total = clamped(pages.count);
+    plan.kv_bytes = (Saturated(plan.limits.blocks_total) * pages.bytes_each).value();
+}
+
+/// The plan with as few pages as it may have.
+MemoryPlan least_plan(const ModelConfig& config, const RunnerOptions& options,
+                      const MemorySupply& supply, std::int32_t context) {
+    MemoryPlan plan = plan_without_pages(config, options, supply, context);
+    const std::int64_t fixed =
+        options.kv_tokens > 0 ? blocks_of(options.kv_tokens, options.block_tokens) : 0;
+    set_pages(plan, {.count = std::max<std::int64_t>(plan.limits.step.blocks_per_seq, fixed),
+                     .bytes_each = block_bytes(config, options, plan.has_mtp)});
+    return plan;
+}
+
+/// The largest context for which the least plan fits, in whole pages; 0 = none. Cost grows with
+/// the context, so the interval is halved.
+std::int32_t largest_context(const ModelConfig& config, const RunnerOptions& options,
+                             const MemorySupply& supply, std::int32_t context) {
+    std::int64_t fits = 0;
+    std::int64_t too_large = blocks_of(context, options.block_tokens);
+    while (too_large - fits > 1) {
+        const std::int64_t middle = fits + (too_large - fits) / 2;
+        const auto tokens = static_cast<std::int32_t>(middle * options.block_tokens);
+        const bool ok =
+            least_plan(config, options, supply, tokens).device_bytes() <= supply.free_bytes;
+        (ok ? fits : too_large) = middle;
+    }
+    return static_cast<std::int32_t>(fits * options.block_tokens);
+}
+
+ModelError refusal(const ModelConfig& config, const RunnerOptions& options,
+                   const MemorySupply& supply, const MemoryPlan& least) {
+    const std::int32_t context = least.limits.max_model_len;
+    const std::int32_t fits = largest_context(config, options, supply, context);
+    return {
+        ModelErrorKind::kMemory,
+        "context " + std::to_string(context) + " with " + std::to_string(options.sequences_max) +
+            " sequences",
+        "needs " + gib(least.device_bytes()) + ", the device has " + gib(supply.free_bytes) + "; " +
+            (fits > 0 ? "largest context that fits is " + std::to_string(fits) : "no context fits"),
+        fits > 0 ? "lower the context or the number of sequences"
+                 : "lower the number of sequences or free memory"};
+}
+
+std::optional<ModelError> check_flags(const ModelConfig& config, const RunnerOptions& options,
+                                      std::int32_t context) {
+    if (context > config.context_train) {
+        return ModelError{
+            ModelErrorKind::kFile, "context " + std::to_string(context),
+            "the model was trained for " + std::to_string(config.context_train) + " tokens",
+            "use a context of at most that"};
+    }
+    if (options.kv_tokens > 0 && options.kv_tokens < context) {
+        return ModelError{ModelErrorKind::kMemory,
+                          "a KV pool of " + std::to_string(options.kv_tokens) + " tokens",
+                          "one sequence may hold " + std::to_string(context),
+                          "enlarge the pool or lower the context to its size"};
+    }
+    return std::nullopt;
 }
 
 }  // namespace
 
+std::uint64_t MemoryPlan::device_bytes() const {
+    return (Saturated(weight_bytes) + kv_bytes + state_bytes + replay_bytes + buffer_bytes +
+            rope_bytes + reserve_bytes + (snapshots_on_device ? snapshot_bytes : 0))
+        .value();
+}
+
 tl::expected<MemoryPlan, ModelError> plan_memory(const ModelConfig& config,
                                                  const RunnerOptions& options,
-                                                 std::uint64_t free_bytes) {
+                                                 const MemorySupply& supply) {
+    assert(options.sequences_max > 0 && options.block_tokens > 0 && options.draft_batch_max > 0);
     const std::int32_t context =
         options.context > 0 ? options.context : std::min(config.context_train, kContextDefaultMax);
-    if (context > config.context_train) {
-        return tl::unexpected(ModelError{
-            ModelErrorKind::kFile, "context " + std::to_string(context),
-            "the model was trained for " + std::to_string(config.context_train) + " tokens",
-            "use a context of at most that"});
+    if (auto error = check_flags(config, options, context)) {
+        return tl::unexpected(*std::move(error));
     }
-    MemoryPlan plan = plan_for_context(config, options, context);
-    if (plan.total_bytes() <= free_bytes) return plan;
+    MemoryPlan plan = least_plan(config, options, supply, context);
+    const std::uint64_t least_bytes = plan.device_bytes();
+    if (least_bytes > supply.free_bytes) {
+        return tl::unexpected(refusal(config, options, supply, plan));
+    }
+    if (options.kv_tokens > 0) return plan;
 
-    // The largest context that fits, in whole pages: the cost is monotonic, so halve the interval.
-    std::int32_t fits = 0;
-    std::int32_t too_large = (context + options.block_tokens - 1) / options.block_tokens;
-    while (too_large - fits > 1) {
-        const std::int32_t middle = fits + (too_large - fits) / 2;
-        const bool ok =
-            plan_for_context(config, options, middle * options.block_tokens).total_bytes() <=
-            free_bytes;
-        (ok ? fits : too_large) = middle;
-    }
-    const std::string remedy =
-        fits > 0 ? "largest context that fits is " + std::to_string(fits * options.block_tokens) +
-                       "; or lower the number of sequences"
-                 : "no context fits; lower the number of sequences or free memory";
-    return tl::unexpected(ModelError{
-        ModelErrorKind::kMemory,
-        "context " + std::to_string(context) + " with " + std::to_string(options.sequences_max) +
-            " sequences",
-        "needs " + gib(plan.total_bytes()) + ", the device has " + gib(free_bytes), remedy});
+    const Saturated bytes_each = block_bytes(config, options, plan.has_mtp);
+    const std::int64_t wanted =
+        std::int64_t{plan.limits.step.blocks_per_seq} * options.sequences_max;
+    const std::uint64_t more =
+        (supply.free_bytes - least_bytes) / std::max<std::uint64_t>(bytes_each.value(), 1);
+    const std::int64_t missing = wanted - plan.limits.blocks_total;
+    set_pages(plan, {.count = plan.limits.blocks_total + (more < static_cast<std::uint64_t>(missing)
+                                                              ? static_cast<std::int64_t>(more)
+                                                              : missing),
+                     .bytes_each = bytes_each});
+    return plan;
 }
 
 }  // namespace replica

@@ -1,4 +1,11 @@
 // How much of everything a replica holds: a pure function of model, flags and free memory.
+//
+//   device memory   weights │ KV pages │ recurrent states │ replay │ buffers │ rotary table │
+//   reserve host memory     snapshots (on the CPU both are one)
+//
+// All but the KV pages follow from model and flags. The pages are whole contexts for all sequences
+// when there is room, else as many as fit, but at least one whole context: the engine preempts when
+// they run out.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +23,49 @@ struct RunnerOptions {
         0;  // tokens of one sequence; 0 = the trained context, at most kContextDefaultMax
     std::int32_t sequences_max = 8;    // running at once
     std::int32_t step_rows_max = 512;  // token budget of a step
-    std::int32_t logit_rows_max =
-        0;                           // 0 = sequences_max; more only to read logits of whole prompts
+    /// 0 = what steps of the engine need; more only to read logits of whole prompts.
+    std::int32_t logit_rows_max = 0;
     std::int32_t block_tokens = 64;  // tokens of a KV page
+    std::int64_t kv_tokens = 0;      // of the whole pool, at least one context; 0 = by what fits
     kernels::DType kv_dtype = kernels::DType::kF16;
+    std::int32_t draft_tokens_max = 0;        // 0 = no speculation, and no memory for it
+    std::int32_t draft_batch_max = 4;         // sequences that verify in one step
+    bool with_mtp = false;                    // the MTP block's memory without speculation too
+    std::uint64_t snapshot_memory_bytes = 0;  // host memory for saved states
 };
 
 /// Without a flag a sequence may hold this many tokens, if the model was trained for as many.
-constexpr std::int32_t kContextDefaultMax = 32768;
+inline constexpr std::int32_t kContextDefaultMax = 32768;
 
+/// Hidden rows kept per state slot while drafting: those of an unfinished verify step (1 + drafts),
+/// and as many again while the next one is made.
+inline constexpr std::int32_t kKeptRows = 16;
+
+/// What the device offers.
+struct MemorySupply {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t weight_bytes = 0;  // still to be placed in `free_bytes`
+    bool is_host = false;            // device memory is host memory: snapshots come out of it too
+};
+
+/// Bytes are saturated: a plan too large for 64 bits fits nowhere.
 struct MemoryPlan {
     RunnerLimits limits;
     kernels::DType kv_dtype = kernels::DType::kF16;
-    std::uint64_t kv_bytes = 0, state_bytes = 0, buffer_bytes = 0, rope_bytes = 0;
-    std::uint64_t total_bytes() const { return kv_bytes + state_bytes + buffer_bytes + rope_bytes; }
+    bool has_mtp = false;             // pages and buffers for the MTP block
+    std::int32_t conv_ring_rows = 0;  // of each slot
+    bool snapshots_on_device = false;
+
+    std::uint64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, replay_bytes = 0,
+                  buffer_bytes = 0, rope_bytes = 0, reserve_bytes = 0;
+    std::uint64_t snapshot_bytes = 0;  // of all places
+    std::uint64_t device_bytes() const;
 };
 
-/// Every sequence gets room for a whole context. Refuses with a sentence when that exceeds
-/// `free_bytes`: what it needs, what there is, and the largest context that fits.
+/// Refuses with a sentence when not even one whole context fits: what it needs, what there is, and
+/// the largest context that fits.
 tl::expected<MemoryPlan, ModelError> plan_memory(const ModelConfig& config,
                                                  const RunnerOptions& options,
-                                                 std::uint64_t free_bytes);
+                                                 const MemorySupply& supply);
 
 }  // namespace replica

@@ -13,8 +13,11 @@ tl::expected<std::unique_ptr<ModelRunner>, ModelError> ModelRunner::load(
     const LoadProgress& progress) {
     auto config = read_model_config(file);
     if (!config) return tl::unexpected(std::move(config).error());
-    // Weights stay in the page cache on the CPU; what is planned here comes on top of them.
-    auto plan = plan_memory(*config, options, backend.device().memory_bytes_free);
+    const kernels::DeviceInfo device = backend.device();
+    auto plan = plan_memory(*config, options,
+                            {.free_bytes = device.memory_bytes_free,
+                             .weight_bytes = file.tensor_bytes(),
+                             .is_host = device.memory_is_host});
     if (!plan) return tl::unexpected(std::move(plan).error());
     auto weights = load_weights(file, *config, backend, plan->limits.max_model_len, progress);
     if (!weights) return tl::unexpected(std::move(weights).error());
@@ -36,7 +39,8 @@ ModelRunner::ModelRunner(kernels::Backend& backend, ModelConfig config, MemoryPl
       plan_(plan),
       weights_(std::move(weights)),
       memory_(make_model_memory(backend, config_, plan_)),
-      buffers_(make_activations(backend, config_, plan_.limits.step)),
+      buffers_(make_activations(backend, config_, plan_)),
+      snapshots_(plan_.limits.snapshots, plan_.limits.snapshot_bytes),
       vocabulary_used_(config_.vocabulary) {
     plan_.limits.step.inputs_max = weights_.inputs_max;
 }
@@ -49,28 +53,70 @@ ForwardContext ModelRunner::context() const {
             .buffers = buffers_};
 }
 
-const kernels::StepOutputs& ModelRunner::run(const kernels::StepDescriptor& step) {
-    assert(step.rows > 0 && step.rows <= plan_.limits.step.rows && "rows within the plan");
-    assert(step.logit_rows <= plan_.limits.step.logit_rows && "logit rows within the plan");
-    backend_.begin_step(step);
-    forward_trunk(context());
+const kernels::StepOutputs& ModelRunner::finish(const kernels::StepDescriptor& step) {
     if (!step.sampling.empty()) {
         backend_.sample({.logits = buffers_.logits, .vocabulary_used = vocabulary_used_});
     }
     return backend_.finish_step();
 }
 
-const kernels::StepOutputs& ModelRunner::run_mtp(const kernels::StepDescriptor& step,
-                                                 std::int32_t first_hidden_row) {
-    assert(!config_.mtp_layers.empty() && "the model has an MTP block");
-    assert(first_hidden_row + step.rows <= plan_.limits.step.rows &&
-           "hidden rows within the buffer");
-    kernels::TensorView hidden = buffers_.hidden;
-    hidden.data = hidden.row<float>(first_hidden_row);
-    hidden.shape[0] -= first_hidden_row;
+const kernels::StepOutputs& ModelRunner::run(const kernels::StepDescriptor& step) {
+    assert(step.rows > 0 && step.rows <= plan_.limits.step.rows && "rows within the plan");
+    assert(step.logit_rows <= plan_.limits.step.logit_rows && "logit rows within the plan");
     backend_.begin_step(step);
-    forward_mtp(context(), 0, hidden);
-    return backend_.finish_step();
+    forward_trunk(context());
+    return finish(step);
+}
+
+const kernels::StepOutputs& ModelRunner::run_draft(const kernels::StepDescriptor& step,
+                                                   HiddenSource source) {
+    assert(!memory_.mtp.empty() && "the plan has memory for the MTP block");
+    assert(step.rows > 0 && step.rows <= plan_.limits.step.rows && "rows within the plan");
+    assert(step.logit_rows <= plan_.limits.step.logit_rows && "logit rows within the plan");
+    backend_.begin_step(step);
+    // The pass reads a chained draft's hidden rows before its head writes the next ones.
+    forward_mtp(context(), 0,
+                source == HiddenSource::kTrunk ? buffers_.hidden : buffers_.mtp_hidden);
+    return finish(step);
+}
+
+void ModelRunner::keep_hidden(std::int32_t row, std::int32_t slot, std::int32_t index) {
+    assert(row >= 0 && row < plan_.limits.step.rows && "a row of the last step");
+    assert(slot >= 0 && slot <= plan_.limits.state_slots);
+    assert(index >= 0 && index < plan_.limits.kept_rows);
+    backend_.copy_item(buffers_.hidden, row, kept_row(slot, index));
+}
+
+void ModelRunner::replay(std::int32_t slot, std::int32_t rows, std::int32_t kv_len) {
+    if (rows == 0 || !config_.has_recurrent_state()) return;
+    const std::int32_t row_begin[] = {0, 0};
+    kernels::StepDescriptor step;
+    step.seqs = 1;
+    step.row_begin = row_begin;
+    step.kv_len_before = step.kv_len = {&kv_len, 1};
+    step.state_slot = {&slot, 1};
+    step.replay_rows = {&rows, 1};
+    backend_.begin_step(step);
+    forward_replay(context());
+    backend_.finish_step();
+}
+
+void ModelRunner::copy_block(std::int32_t from, std::int32_t to) {
+    for (const auto* layers : {&memory_.layers, &memory_.mtp}) {
+        for (const LayerMemory& layer : *layers) {
+            if (layer.kv.k.empty()) continue;
+            backend_.copy_item(layer.kv.k, from, to);
+            backend_.copy_item(layer.kv.v, from, to);
+        }
+    }
+}
+
+void ModelRunner::save_state(std::int32_t slot, std::int32_t snapshot) {
+    snapshots_.save(backend_, memory_, slot, snapshot);
+}
+
+void ModelRunner::load_state(std::int32_t snapshot, std::int32_t slot) {
+    snapshots_.load(backend_, memory_, snapshot, slot);
 }
 
 }  // namespace replica

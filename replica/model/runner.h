@@ -1,4 +1,5 @@
-// A model ready to step: weights, KV pages, recurrent state and buffers on one backend.
+// A model ready to step: weights, KV pages, recurrent state and buffers on one backend, and places
+// in host memory for saved states.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include "replica/model/config.h"
 #include "replica/model/forward.h"
 #include "replica/model/memory_plan.h"
+#include "replica/model/snapshots.h"
 #include "replica/model/weights.h"
 
 namespace replica {
@@ -26,10 +28,15 @@ public:
     const RunnerLimits& limits() const override { return plan_.limits; }
     const kernels::StepOutputs& run(const kernels::StepDescriptor& step) override;
 
-    /// One pass of MTP block 0 over `step`: row m pairs its token with row `first_hidden_row + m`
-    /// of the last trunk step's hidden states. Logits as the step asks.
-    const kernels::StepOutputs& run_mtp(const kernels::StepDescriptor& step,
-                                        std::int32_t first_hidden_row);
+    /// Also without drafts, when RunnerOptions.with_mtp asks for the block's memory.
+    const kernels::StepOutputs& run_draft(const kernels::StepDescriptor& step,
+                                          HiddenSource source) override;
+    void keep_hidden(std::int32_t row, std::int32_t slot, std::int32_t index) override;
+    void replay(std::int32_t slot, std::int32_t rows, std::int32_t kv_len) override;
+
+    void copy_block(std::int32_t from, std::int32_t to) override;
+    void save_state(std::int32_t slot, std::int32_t snapshot) override;
+    void load_state(std::int32_t snapshot, std::int32_t slot) override;
 
     /// Ids from here on are unused rows of the vocabulary and are never drawn; the tokenizer knows.
     void limit_vocabulary(std::int32_t vocabulary_used) { vocabulary_used_ = vocabulary_used; }
@@ -42,6 +49,7 @@ private:
     ModelRunner(kernels::Backend& backend, ModelConfig config, MemoryPlan plan,
                 ModelWeights weights);
     ForwardContext context() const;
+    const kernels::StepOutputs& finish(const kernels::StepDescriptor& step);
 
     kernels::Backend& backend_;
     ModelConfig config_;
@@ -49,6 +57,7 @@ private:
     ModelWeights weights_;
     ModelMemory memory_;
     Activations buffers_;
+    Snapshots snapshots_;
     std::int32_t vocabulary_used_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -53,12 +54,18 @@ tl::expected<std::unique_ptr<ModelSession>, std::string> ModelSession::open(
     auto backend = make_backend(options);
     if (!backend) return tl::unexpected(backend.error());
     session->backend_ = *std::move(backend);
-    const replica::RunnerOptions runner_options{.context = options.context,
-                                                .sequences_max = options.sequences,
-                                                .step_rows_max = options.rows_max,
-                                                .logit_rows_max = options.rows_max,
-                                                .block_tokens = options.block_tokens,
-                                                .kv_dtype = options.kv_dtype};
+    // A whole context for every sequence: block tables here are fixed.
+    const std::int32_t whole =
+        (options.context + options.block_tokens - 1) / options.block_tokens * options.block_tokens;
+    const replica::RunnerOptions runner_options{
+        .context = options.context,
+        .sequences_max = options.sequences,
+        .step_rows_max = options.rows_max,
+        .logit_rows_max = options.rows_max,
+        .block_tokens = options.block_tokens,
+        .kv_tokens = std::int64_t{options.sequences} * whole,
+        .kv_dtype = options.kv_dtype,
+        .with_mtp = true};
     auto runner = replica::ModelRunner::load(session->file_, *session->backend_, runner_options,
                                              replica::LoadProgress{});
     if (!runner) return tl::unexpected(runner.error().text());
@@ -127,7 +134,8 @@ std::span<const float> ModelSession::step_mtp_all_visible(std::span<const std::i
     step.blocks_per_seq_max = blocks_per_seq;
     step.logit_row = row;
     step.wants_logits = true;
-    return runner_->run_mtp(step, static_cast<std::int32_t>(begin)).logits;
+    step.hidden_row = position;
+    return runner_->run_draft(step, replica::HiddenSource::kTrunk).logits;
 }
 
 std::span<const float> ModelSession::run(std::span<const Chunk> chunks,
@@ -173,7 +181,11 @@ std::span<const float> ModelSession::run(std::span<const Chunk> chunks,
     step.blocks_per_seq_max = blocks_per_seq;
     step.logit_row = logit_row;
     step.wants_logits = true;
-    return (mtp ? runner_->run_mtp(step, 0) : runner_->run(step)).logits;
+    if (!mtp) return runner_->run(step).logits;
+    std::vector<std::int32_t> hidden_row(token.size());
+    std::iota(hidden_row.begin(), hidden_row.end(), 0);
+    step.hidden_row = hidden_row;
+    return runner_->run_draft(step, replica::HiddenSource::kTrunk).logits;
 }
 
 }  // namespace golden
