@@ -168,11 +168,12 @@ TEST(HeadTest, WithoutAMatrixOnlyHiddenIsWritten) {
 TEST(MtpJoinTest, EmbeddingHalfFirstEachNormedByItself) {
     Table table(DType::kQ8_0);
     Random random(6);
-    const std::vector<float> hidden = random.normals(2 * kWidth);
+    const std::vector<float> hidden = random.normals(3 * kWidth);
     const std::vector<float> embed_norm = random.uniforms(kWidth, 0.5F, 1.5F);
     const std::vector<float> hidden_norm = random.uniforms(kWidth, 0.5F, 1.5F);
     Step step = Step::of_rows(2);
     step.token = {5, 31};
+    step.hidden_row = {2, 0};
     step.link();
     GuardedRows joined(2, 2 * kWidth);
     table.backend->begin_step(step.descriptor);
@@ -180,14 +181,15 @@ TEST(MtpJoinTest, EmbeddingHalfFirstEachNormedByItself) {
                              .embed_norm_weight = vector_of(embed_norm),
                              .hidden_norm_weight = vector_of(hidden_norm),
                              .norm_eps = 1e-6F,
-                             .hidden = view_of(hidden.data(), 2, kWidth),
+                             .hidden = view_of(hidden.data(), 3, kWidth),
                              .joined = joined.view()});
     table.backend->finish_step();
     for (std::int64_t m = 0; m < 2; ++m) {
         std::vector<double> expected =
             rms_normed(table.row(step.token[std::size_t(m)]).data(), embed_norm);
+        const std::int64_t row = step.hidden_row[std::size_t(m)];
         const std::vector<double> second =
-            rms_normed(&hidden[std::size_t(m * kWidth)], hidden_norm);
+            rms_normed(&hidden[std::size_t(row * kWidth)], hidden_norm);
         expected.insert(expected.end(), second.begin(), second.end());
         EXPECT_LE(relative_error(joined.rows(m, m + 1), expected), 1e-6);
     }
@@ -338,13 +340,21 @@ TEST(CpuBackendTest, AStepAllocatesNothing) {
     const TensorView pool = allocate({4, 2, 16, 32});
     const TensorView rope = allocate({64, 32});
     const TensorView state = allocate({4, 4, 32, 32});
-    const TensorView conv_state = allocate({4, 3, kWidth});
+    const TensorView conv_ring = allocate({4, 6, kWidth});
+    const TensorView replay = allocate({4, 3, 2 * 32 + 4 * 32 + 4});
     const TensorView conv_w = allocate({kWidth, 4});
     const TensorView heads = allocate({8, 128});
     Step step({{.rows = 3, .state_slot = 1, .blocks = {2}},
                {.kv_len_before = 4, .rows = 1, .state_slot = 2, .blocks = {0}}});
     step.logit_row = {2, 3};
-    step.sampling = {SamplingRow{.top_k = 5}, SamplingRow{.temperature = 0.0F}};
+    const std::vector<std::int32_t> drafted = {3, 4};
+    step.sampling = {SamplingRow{.top_k = 5, .top_logprobs = 20},
+                     SamplingRow{.temperature = 0.0F,
+                                 .repetition_penalty = 1.1F,
+                                 .top_logprobs = 0,
+                                 .drafted = drafted}};
+    step.replay_rows = {0, 2};
+    step.commit = {0, 1};
     step.link();
     const auto run = [&] {
         backend.begin_step(step.descriptor);
@@ -375,7 +385,8 @@ TEST(CpuBackendTest, AStepAllocatesNothing) {
                            .a = vector_of(norm),
                            .norm_weight = vector_of(norm),
                            .state = state,
-                           .conv_state = conv_state,
+                           .conv_ring = conv_ring,
+                           .replay = replay,
                            .y = heads});
         backend.head({.x = x,
                       .norm_weight = vector_of(norm),

@@ -100,6 +100,15 @@ Step::Step(const std::vector<SequencePart>& parts, std::int32_t blocks_per_seq) 
                                       ? part.blocks[static_cast<std::size_t>(b)]
                                       : -1);
     }
+    // Left empty where no sequence needs them: that is a case of its own.
+    const auto replays = [](const SequencePart& part) { return part.replay_rows != 0; };
+    const auto holds = [](const SequencePart& part) { return !part.commits; };
+    if (std::any_of(parts.begin(), parts.end(), replays))
+        for (const SequencePart& part : parts)
+            replay_rows.push_back(part.replay_rows);
+    if (std::any_of(parts.begin(), parts.end(), holds))
+        for (const SequencePart& part : parts)
+            commit.push_back(part.commits ? 1 : 0);
     descriptor.rows = row_begin.back();
     descriptor.seqs = static_cast<std::int32_t>(parts.size());
     descriptor.blocks_per_seq_max = blocks_per_seq;
@@ -118,6 +127,9 @@ void Step::link() {
     descriptor.block_table = block_table;
     descriptor.logit_row = logit_row;
     descriptor.sampling = sampling;
+    descriptor.replay_rows = replay_rows;
+    descriptor.commit = commit;
+    descriptor.hidden_row = hidden_row;
 }
 
 double relative_error(const std::vector<float>& out, const std::vector<double>& reference) {

@@ -122,6 +122,8 @@ struct SequencePart {
     std::int32_t state_slot = 1;
     std::vector<std::int32_t> blocks;  // its block table
     std::int32_t position_offset = 0;  // position = place in the KV + this
+    std::int32_t replay_rows = 0;
+    bool commits = true;
 };
 
 /// A step descriptor with the arrays it points to.
@@ -134,7 +136,8 @@ public:
 
     StepDescriptor descriptor;
     std::vector<std::int32_t> token, position, seq_of_row, row_begin, kv_len_before, kv_len,
-        state_slot, block_table, logit_row;
+        state_slot, block_table, logit_row, replay_rows, hidden_row;
+    std::vector<std::uint8_t> commit;
     std::vector<SamplingRow> sampling;
     /// Points the descriptor at the arrays again after a change.
     void link();
