@@ -26,6 +26,7 @@
 namespace replica {
 
 using BlockId = std::int32_t;
+inline constexpr BlockId kNoBlock = -1;
 
 struct BlockPoolShape {
     std::int32_t block_count = 0;

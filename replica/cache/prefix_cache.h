@@ -32,7 +32,6 @@ namespace replica {
 
 using SnapshotId = std::int32_t;
 inline constexpr SnapshotId kNoSnapshot = -1;
-inline constexpr BlockId kNoBlock = -1;
 
 struct PrefixCacheShape {
     bool has_recurrent_state = false;

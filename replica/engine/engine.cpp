@@ -4,7 +4,9 @@
 #include <cassert>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -31,6 +33,7 @@ public:
     void on_status_change(std::function<void()> callback) { status_changed_ = std::move(callback); }
 
 private:
+    std::vector<std::unique_ptr<Sequence>> make_choices(EngineRequest request, RequestId id) const;
     void run();
     bool take_commands();
     void step();
@@ -52,12 +55,12 @@ private:
     // Shared, under mutex_.
     mutable std::mutex mutex_;
     std::condition_variable wake_;
-    std::vector<std::unique_ptr<Sequence>> submits_;  // with `open_` bounded by requests_max
+    std::vector<std::unique_ptr<Sequence>> submits_;  // choices of `open_` requests
     std::vector<RequestId> cancels_;                  // at most one per open request
     struct OpenRequest {
         bool is_cancel_asked = false;
     };
-    std::unordered_map<RequestId, OpenRequest> open_;  // accepted and not finished
+    std::unordered_map<RequestId, OpenRequest> open_;  // accepted, not finished; <= requests_max
     RequestId last_id_ = 0;
     bool is_draining_ = false;
     bool is_stopping_ = false;
@@ -80,6 +83,7 @@ Engine::Impl::Impl(StepRunner& runner, EngineOptions options)
     status_.sequences_max = limits_.sequences_max;
     status_.waiting_max = limits_.waiting_max;
     status_.max_model_len = limits_.max_model_len;
+    status_.queued_tokens_max = limits_.queued_tokens_max;
     stepper_.fill(status_);
     thread_ = std::thread([this] { run(); });
 }
@@ -101,33 +105,60 @@ SubmitResult Engine::Impl::submit(EngineRequest request) {
     assert(std::all_of(request.prompt.begin(), request.prompt.end(),
                        [this](TokenId token) { return token >= 0 && token < vocabulary_; }) &&
            "the caller checked the token ids");
+    assert(!request.sinks.empty() && "a request has a choice");
+    const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     RequestId id = 0;
     {  // Take a place in the queue; what costs time comes outside the lock.
         const std::lock_guard lock(mutex_);
         if (is_stopping_ || is_draining_) return {.status = SubmitStatus::kStopping};
-        if (open_.size() >= static_cast<std::size_t>(limits_.requests_max())) {
+        const bool has_too_many_tokens =
+            status_.queued_tokens > 0 &&
+            status_.queued_tokens + prompt_tokens > limits_.queued_tokens_max;
+        if (has_too_many_tokens ||
+            open_.size() >= static_cast<std::size_t>(limits_.requests_max())) {
             return {.status = SubmitStatus::kQueueFull};
         }
         id = ++last_id_;
         open_.emplace(id, OpenRequest{});
+        status_.waiting += 1;
+        status_.queued_tokens += prompt_tokens;
     }
-    auto sequence = std::make_unique<Sequence>(
-        std::move(request), SequenceOrigin{.id = id,
-                                           .max_model_len = limits_.max_model_len,
-                                           .end_tokens = options_.end_tokens,
-                                           .accepted_at = Clock::now()});
+    std::vector<std::unique_ptr<Sequence>> choices = make_choices(std::move(request), id);
     {
         const std::lock_guard lock(mutex_);
         if (is_stopping_) {  // meanwhile; the engine thread may be gone already
             open_.erase(id);
             return {.status = SubmitStatus::kStopping};
         }
-        status_.waiting += 1;
-        status_.queued_tokens += sequence->prompt_tokens();
-        submits_.push_back(std::move(sequence));
+        std::ranges::move(choices, std::back_inserter(submits_));
     }
     wake_.notify_one();
     return {.status = SubmitStatus::kAccepted, .id = id};
+}
+
+/// Any thread.
+std::vector<std::unique_ptr<Sequence>> Engine::Impl::make_choices(EngineRequest request,
+                                                                  RequestId id) const {
+    auto family = std::make_shared<Family>();
+    family->id = id;
+    family->choices = family->unfinished = static_cast<std::int32_t>(request.sinks.size());
+    // Without a cache across requests, choices still share their own prompt.
+    family->salt =
+        limits_.has_prefix_cache ? "salt " + request.cache_salt : "request " + std::to_string(id);
+    std::vector<std::unique_ptr<Sequence>> choices;
+    for (std::int32_t choice = 0; choice < family->choices; ++choice) {
+        const bool is_last = choice + 1 == family->choices;
+        choices.push_back(
+            std::make_unique<Sequence>(is_last ? std::move(request) : request,
+                                       SequenceOrigin{.family = family,
+                                                      .choice = choice,
+                                                      .arrival = id,
+                                                      .max_model_len = limits_.max_model_len,
+                                                      .draft_tokens_max = limits_.draft_tokens_max,
+                                                      .end_tokens = options_.end_tokens,
+                                                      .accepted_at = Clock::now()}));
+    }
+    return choices;
 }
 
 void Engine::Impl::cancel(RequestId id) {
@@ -205,11 +236,13 @@ void Engine::Impl::step() {
 void Engine::Impl::show_state() {
     const std::lock_guard lock(mutex_);
     stepper_.fill(status_);
-    status_.waiting += static_cast<std::int32_t>(submits_.size());
-    for (const std::unique_ptr<Sequence>& sequence : submits_)
+    for (const std::unique_ptr<Sequence>& sequence : submits_) {
+        if (sequence->is_blocked()) continue;
+        status_.waiting += 1;
         status_.queued_tokens += sequence->prompt_tokens();
+    }
     for (const std::unique_ptr<Sequence>& sequence : finished_)
-        open_.erase(sequence->id());
+        if (--sequence->family().unfinished == 0) open_.erase(sequence->id());
 }
 
 /// Shows the new state, then tells the sinks: who hears on_finish sees the blocks as free.

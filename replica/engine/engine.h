@@ -147,7 +147,8 @@ struct EngineStatus {
 
 /// What happened in one step; handed to an observer on the engine thread (metrics).
 struct StepStats {
-    std::int32_t decode_rows = 0, prefill_rows = 0, sequences = 0;
+    std::int32_t decode_rows = 0, prefill_rows = 0, sequences = 0;  // decode: drafts included
+    std::int32_t generated_tokens = 0;
     std::chrono::duration<double> duration{};
 };
 

@@ -1,6 +1,7 @@
 #include "replica/engine/engine_limits.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -27,6 +28,9 @@ EngineLimits engine_limits(const RunnerLimits& runner, const EngineOptions& opti
     require_at_least(options.sequences_max, 1, "sequences_max");
     require_at_least(options.waiting_max, 0, "waiting_max");
     require_at_least(options.step_token_budget, 1, "step_token_budget");
+    require_at_least(options.queued_tokens_max, 0, "queued_tokens_max");
+    require_at_least(options.draft_tokens_max, 0, "draft_tokens_max");
+    require_at_least(options.draft_batch_max, 0, "draft_batch_max");
 
     EngineLimits limits{.waiting_max = options.waiting_max};
     limits.sequences_max = std::min(
@@ -41,6 +45,15 @@ EngineLimits engine_limits(const RunnerLimits& runner, const EngineOptions& opti
     limits.max_model_len = static_cast<std::int32_t>(
         std::min<std::int64_t>(runner.max_model_len, blocks * runner.block_tokens));
     require_at_least(limits.max_model_len, 2, "context");  // one prompt token, one answer
+    limits.queued_tokens_max = options.queued_tokens_max > 0
+                                   ? options.queued_tokens_max
+                                   : std::numeric_limits<std::int64_t>::max();
+    limits.step_time_target = options.step_time_target;
+    limits.has_prefix_cache = options.has_prefix_cache;
+    limits.draft_tokens_max =
+        std::min({options.draft_tokens_max, runner.draft_tokens_max, kDraftTokensMax});
+    limits.draft_batch_max = std::min(options.draft_batch_max, limits.sequences_max);
+    limits.drafts_always = options.drafts_always;
     return limits;
 }
 

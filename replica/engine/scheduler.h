@@ -15,6 +15,9 @@
 // Admission is in strict order: nobody overtakes a prompt that waits for room. It asks for more
 // than the first chunk: all blocks of the prompt, beside what running prompts still need and one
 // block per decoding sequence. Otherwise two half-read prompts would evict each other in turn.
+//
+// Drafts ride along: a decode row may have some behind it, as far as budget, logit rows and blocks
+// go. Nobody is preempted for them. A chunk ends early where a checkpoint is to be taken.
 #pragma once
 
 #include <chrono>
@@ -29,11 +32,15 @@ inline constexpr std::chrono::duration<double> kAgeingPeriod{10.0};
 
 /// A sequence as the scheduler sees it.
 struct SequenceView {
-    bool is_running = false;                 // holds a slot; else it waits, fresh or preempted
-    bool is_decoding = false;                // running, and one token short of its known tokens
-    std::int32_t tokens = 0;                 // known: prompt and generated
-    std::int32_t computed = 0;               // of them in KV and state
-    std::int32_t blocks = 0;                 // held
+    bool is_running = false;    // holds a slot; else it waits, fresh or preempted
+    bool is_decoding = false;   // running, and one token short of its known tokens
+    bool is_blocked = false;    // waits for something else than room: left out
+    std::int32_t tokens = 0;    // known: prompt and generated
+    std::int32_t computed = 0;  // of them in KV and state; while waiting, what the cache would give
+    std::int32_t blocks = 0;    // held; while waiting, blocks that are in use and would be shared
+    std::int32_t copies = 0;    // while waiting: blocks read only while it is admitted
+    std::int32_t drafts = 0;    // tokens to verify behind the known ones
+    std::int32_t chunk_end = 0;              // a chunk stops here on its way; 0 = nowhere
     std::int32_t priority = 0;               // the request's
     std::chrono::duration<double> waited{};  // in the queue so far, all stays together
     std::uint64_t arrival = 0;               // counts up
@@ -43,12 +50,15 @@ struct ScheduleState {
     std::span<const SequenceView> sequences;
     std::int32_t blocks_free = 0;
     std::int32_t slots_free = 0;
+    std::int32_t token_budget = 0;  // rows of this step; 0 = the limit
 };
 
 struct ScheduleLimits {
     std::int32_t token_budget = 0;    // rows of a step; at least sequence_limit
     std::int32_t sequence_limit = 0;  // running at once
     std::int32_t block_tokens = 0;
+    std::int32_t logit_rows = 0;  // rows of a step that yield tokens; at least sequence_limit,
+                                  // which 0 stands for: then nobody drafts
 };
 
 /// Rows of one sequence, from its `computed` on. `sequence` is an index into the state.
@@ -63,11 +73,13 @@ struct PlannedRows {
 struct StepPlan {
     std::vector<std::int32_t> preempted;  // indices into the state
     std::vector<std::int32_t> admitted;
-    std::vector<PlannedRows> decode;   // one row each
+    std::vector<PlannedRows> decode;   // one row each, and drafts
     std::vector<PlannedRows> prefill;  // admitted ones included; rows >= 1
 };
 
 double effective_priority(const SequenceView& view);
+/// The one order: effective priority, then arrival.
+bool comes_before(const SequenceView& a, const SequenceView& b);
 
 /// Keeps work memory between plans, nothing else: equal states give equal plans.
 class Scheduler {
@@ -82,6 +94,7 @@ private:
     void plan_prefill();
     void plan_admissions();
     void preempt_worst();
+    std::int32_t chunk_rows(const SequenceView& view) const;
     std::int32_t missing_blocks(const SequenceView& view, std::int32_t tokens) const;
     std::int32_t committed_blocks() const;
     const SequenceView& view(std::int32_t index) const {
@@ -95,6 +108,7 @@ private:
     std::vector<std::int32_t> waiting_;  // best first
     std::int32_t blocks_free_ = 0;
     std::int32_t rows_left_ = 0;
+    std::int32_t draft_rows_left_ = 0;
 };
 
 }  // namespace replica

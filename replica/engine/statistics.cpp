@@ -24,7 +24,7 @@ void Statistics::record_step(const StepStats& step, Clock::time_point end) {
     ++steps_;
     last_step_end_ = end;
     // A mixed step counts in full for both: a rate is what one kind of work gets, others included.
-    if (step.decode_rows > 0) decode_.record(step.decode_rows, step.duration);
+    if (step.decode_rows > 0) decode_.record(step.generated_tokens, step.duration);
     if (step.prefill_rows > 0) prefill_.record(step.prefill_rows, step.duration);
     const std::int64_t second = second_of(end);
     Second& entry = seconds_[static_cast<std::size_t>(second % kLongestWindow)];

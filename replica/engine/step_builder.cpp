@@ -4,11 +4,6 @@
 #include <cassert>
 
 namespace replica {
-namespace {
-
-constexpr std::int32_t kNoBlock = -1;  // never read by a backend
-
-}  // namespace
 
 StepBuilder::StepBuilder(const kernels::StepLimits& limits) : limits_(limits) {
     assert(limits.rows > 0 && limits.seqs > 0 && limits.logit_rows > 0);
@@ -18,8 +13,9 @@ StepBuilder::StepBuilder(const kernels::StepLimits& limits) : limits_(limits) {
     for (std::vector<std::int32_t>* per_row : {&token_, &position_, &seq_of_row_})
         per_row->reserve(rows);
     for (std::vector<std::int32_t>* per_seq :
-         {&row_begin_, &kv_len_before_, &kv_len_, &state_slot_})
+         {&row_begin_, &kv_len_before_, &kv_len_, &state_slot_, &replay_rows_})
         per_seq->reserve(seqs + 1);
+    commit_.reserve(seqs);
     block_table_.assign(seqs * static_cast<std::size_t>(limits.blocks_per_seq), kNoBlock);
     blocks_written_.assign(seqs, 0);
     logit_row_.reserve(static_cast<std::size_t>(limits.logit_rows));
@@ -30,36 +26,60 @@ StepBuilder::StepBuilder(const kernels::StepLimits& limits) : limits_(limits) {
 
 void StepBuilder::clear() {
     entries_.clear();
-    for (std::vector<std::int32_t>* array : {&token_, &position_, &seq_of_row_, &row_begin_,
-                                             &kv_len_before_, &kv_len_, &state_slot_, &logit_row_})
+    for (std::vector<std::int32_t>* array :
+         {&token_, &position_, &seq_of_row_, &row_begin_, &kv_len_before_, &kv_len_, &state_slot_,
+          &replay_rows_, &logit_row_})
         array->clear();
+    commit_.clear();
     sampling_.clear();
     row_begin_.push_back(0);
 }
 
 void StepBuilder::add(Sequence& sequence, std::int32_t rows) {
     const std::int32_t before = sequence.computed();
-    const std::int32_t after = before + rows;
+    const std::int32_t known = std::min(rows, sequence.token_count() - before);
+    const std::int32_t drafts = rows - known;
     const std::size_t index = entries_.size();
-    const std::span<const BlockId> blocks = sequence.blocks.blocks();
-    assert(rows > 0 && after <= sequence.token_count() && "only known tokens are computed");
+    assert(known > 0 && drafts <= static_cast<std::int32_t>(sequence.drafts.size()));
     assert(index < static_cast<std::size_t>(limits_.seqs));
-    assert(token_.size() + static_cast<std::size_t>(rows) <=
-           static_cast<std::size_t>(limits_.rows));
-    assert(blocks.size() <= static_cast<std::size_t>(limits_.blocks_per_seq));
+    assert(row_begin_.back() + rows <= limits_.rows);
+    sequence.drafts.resize(static_cast<std::size_t>(drafts));
 
-    const auto tokens =
-        sequence.tokens().subspan(static_cast<std::size_t>(before), static_cast<std::size_t>(rows));
+    const auto tokens = sequence.tokens().subspan(static_cast<std::size_t>(before),
+                                                  static_cast<std::size_t>(known));
     token_.insert(token_.end(), tokens.begin(), tokens.end());
-    for (std::int32_t position = before; position < after; ++position)
+    token_.insert(token_.end(), sequence.drafts.begin(), sequence.drafts.end());
+    for (std::int32_t position = before; position < before + rows; ++position)
         position_.push_back(position);
     seq_of_row_.insert(seq_of_row_.end(), static_cast<std::size_t>(rows),
                        static_cast<std::int32_t>(index));
     row_begin_.push_back(row_begin_.back() + rows);
     kv_len_before_.push_back(before);
-    kv_len_.push_back(after);
+    kv_len_.push_back(before + rows);
     state_slot_.push_back(sequence.state_slot);
+    replay_rows_.push_back(sequence.replay_rows);
+    commit_.push_back(drafts == 0 ? 1 : 0);
+    add_blocks(sequence);
 
+    // Row k of these draws the token behind the known ones and k drafts.
+    const bool is_whole = before + known == sequence.token_count();
+    const std::int32_t logit_rows = is_whole ? 1 + drafts : 0;
+    for (std::int32_t draft = 0; draft < logit_rows; ++draft) {
+        assert(logit_row_.size() < static_cast<std::size_t>(limits_.logit_rows));
+        logit_row_.push_back(row_begin_.back() - logit_rows + draft);
+        sampling_.push_back(sequence.sampling_row(draft));
+    }
+    entries_.push_back({.sequence = &sequence,
+                        .first_row = row_begin_.back() - rows,
+                        .rows = rows,
+                        .logit_rows = logit_rows});
+}
+
+/// Fills the table row of the entry that is being added; what an earlier step left there goes.
+void StepBuilder::add_blocks(const Sequence& sequence) {
+    const std::size_t index = entries_.size();
+    const std::span<const BlockId> blocks = sequence.blocks.blocks();
+    assert(blocks.size() <= static_cast<std::size_t>(limits_.blocks_per_seq));
     const auto table =
         block_table_.begin() + static_cast<std::ptrdiff_t>(index) * limits_.blocks_per_seq;
     std::copy(blocks.begin(), blocks.end(), table);
@@ -68,14 +88,6 @@ void StepBuilder::add(Sequence& sequence, std::int32_t rows) {
         std::fill(table + sequence.blocks.size(), table + written, kNoBlock);
     }
     written = sequence.blocks.size();
-
-    const bool yields_token = after == sequence.token_count();
-    if (yields_token) {
-        assert(logit_row_.size() < static_cast<std::size_t>(limits_.logit_rows));
-        logit_row_.push_back(row_begin_.back() - 1);
-        sampling_.push_back(sequence.sampling_row());
-    }
-    entries_.push_back({.sequence = &sequence, .rows = rows, .yields_token = yields_token});
 }
 
 const kernels::StepDescriptor& StepBuilder::finish() {
@@ -89,6 +101,8 @@ const kernels::StepDescriptor& StepBuilder::finish() {
              .kv_len_before = kv_len_before_,
              .kv_len = kv_len_,
              .state_slot = state_slot_,
+             .replay_rows = replay_rows_,
+             .commit = commit_,
              .blocks_per_seq_max = limits_.blocks_per_seq,
              .logit_row = logit_row_,
              .sampling = sampling_};

@@ -30,9 +30,9 @@ TEST(EngineFailureTest, ARowWithoutAFiniteLogitFailsItsRequestAlone) {
     auto bad = std::make_shared<RecordingSink>();
     auto good = std::make_shared<RecordingSink>();
     EngineRequest request = healthy;
-    request.sink = good;
+    request.sinks = {good};
     engine.submit(request);
-    engine.submit({.prompt = {kPoison, 4}, .sink = bad});
+    engine.submit({.prompt = {kPoison, 4}, .sinks = {bad}});
     gate.open();
     const FinishInfo info = bad->wait_finished();
     EXPECT_EQ(info.reason, FinishReason::kError);
@@ -64,7 +64,7 @@ TEST(EngineFailureTest, ALostDeviceFailsEveryRequestAndStopsTheEngine) {
     Engine engine(runner, options);
     for (int i = 0; i < 6; ++i) {
         sinks.push_back(std::make_shared<RecordingSink>());
-        engine.submit({.prompt = {1, 2, 3}, .max_tokens = 20, .sink = sinks.back()});
+        engine.submit({.prompt = {1, 2, 3}, .max_tokens = 20, .sinks = {sinks.back()}});
     }
     gate.open();
     EXPECT_THAT(fatal.get_future().get(), HasSubstr("device is lost"));
@@ -77,7 +77,7 @@ TEST(EngineFailureTest, ALostDeviceFailsEveryRequestAndStopsTheEngine) {
     EXPECT_EQ(status.running + status.waiting, 0);
     EXPECT_EQ(status.blocks_free, status.blocks_total);
     auto late = std::make_shared<RecordingSink>();
-    EXPECT_EQ(engine.submit({.prompt = {1}, .sink = late}).status, SubmitStatus::kStopping);
+    EXPECT_EQ(engine.submit({.prompt = {1}, .sinks = {late}}).status, SubmitStatus::kStopping);
     engine.cancel(1);
     EXPECT_EQ(late->finishes(), 0);
 }
@@ -87,7 +87,7 @@ TEST(EngineFailureTest, ALostDeviceNeedsNoCallback) {
     runner.on_run = [](const auto&) { throw std::runtime_error("gone"); };
     Engine engine(runner, {});
     auto sink = std::make_shared<RecordingSink>();
-    engine.submit({.prompt = {1, 2}, .sink = sink});
+    engine.submit({.prompt = {1, 2}, .sinks = {sink}});
     EXPECT_EQ(sink->wait_finished().reason, FinishReason::kError);
 }
 

@@ -32,7 +32,7 @@ Client random_client(std::mt19937& random) {
     client.request.priority = static_cast<std::int32_t>(random() % 5);
     if (random() % 2 == 0) client.request.sampling.frequency_penalty = 0.5F;
     if (random() % 3 == 0) client.cancel_after = 1 + random() % 10;
-    client.request.sink = client.sink;
+    client.request.sinks = {client.sink};
     return client;
 }
 
@@ -92,7 +92,7 @@ TEST(EngineStressTest, TwoHundredRequestsFromManyThreadsAllFinishOnce) {
     EXPECT_EQ(status.blocks_free, status.blocks_total);
     // A last request finds a slot, and the runner checks that it is a valid one.
     auto sink = std::make_shared<RecordingSink>();
-    engine.submit({.prompt = {1, 2, 3}, .max_tokens = 2, .sink = sink});
+    engine.submit({.prompt = {1, 2, 3}, .max_tokens = 2, .sinks = {sink}});
     EXPECT_EQ(sink->wait_finished().reason, FinishReason::kLength);
 }
 

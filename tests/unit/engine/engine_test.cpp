@@ -34,7 +34,7 @@ struct Submitted {
 
 Submitted submit(Engine& engine, EngineRequest request) {
     auto sink = std::make_shared<RecordingSink>();
-    request.sink = sink;
+    request.sinks = {sink};
     return {.result = engine.submit(std::move(request)), .sink = sink};
 }
 
@@ -132,7 +132,7 @@ TEST(EngineTest, TheSinkMayEndTheSequence) {
     sink->verdict = [&](TokenId) {
         return --left == 0 ? SinkVerdict::kStop : SinkVerdict::kContinue;
     };
-    ASSERT_EQ(engine.submit({.prompt = prompt_of(5), .sink = sink}).status,
+    ASSERT_EQ(engine.submit({.prompt = prompt_of(5), .sinks = {sink}}).status,
               SubmitStatus::kAccepted);
     const FinishInfo info = sink->wait_finished();
     EXPECT_EQ(info.reason, FinishReason::kStop);
@@ -146,12 +146,12 @@ TEST(EngineTest, ASinkMayCallBackIntoTheEngine) {
     auto second = std::make_shared<RecordingSink>();
     auto first = std::make_shared<RecordingSink>();
     first->verdict = [&](TokenId) {
-        engine.submit({.prompt = prompt_of(3), .max_tokens = 2, .sink = second});
+        engine.submit({.prompt = prompt_of(3), .max_tokens = 2, .sinks = {second}});
         engine.cancel(1);
         EXPECT_EQ(engine.status().running, 1);
         return SinkVerdict::kContinue;
     };
-    engine.submit({.prompt = prompt_of(5), .max_tokens = 50, .sink = first});
+    engine.submit({.prompt = prompt_of(5), .max_tokens = 50, .sinks = {first}});
     EXPECT_EQ(first->wait_finished().reason, FinishReason::kCancelled);
     EXPECT_EQ(second->wait_finished().reason, FinishReason::kLength);
 }

@@ -15,11 +15,12 @@ namespace replica {
 
 class RecordingSink : public TokenSink {
 public:
-    void on_start() override {
+    void on_start(std::int32_t cached_tokens) override {
         const std::lock_guard lock(mutex_);
         ++starts_;
+        cached_tokens_ = cached_tokens;
     }
-    SinkVerdict on_token(TokenId token) override {
+    SinkVerdict on_token(TokenId token, const kernels::RowLogprobs*) override {
         {
             const std::lock_guard lock(mutex_);
             EXPECT_EQ(finishes_, 0) << "a token after the end";
@@ -53,6 +54,10 @@ public:
         const std::lock_guard lock(mutex_);
         return starts_;
     }
+    std::int32_t cached_tokens() const {
+        const std::lock_guard lock(mutex_);
+        return cached_tokens_;
+    }
     int finishes() const {
         const std::lock_guard lock(mutex_);
         return finishes_;
@@ -65,6 +70,7 @@ private:
     std::condition_variable changed_;
     std::vector<TokenId> tokens_;
     int starts_ = 0;
+    std::int32_t cached_tokens_ = 0;
     int finishes_ = 0;
     FinishInfo info_;
 };

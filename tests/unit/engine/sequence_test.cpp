@@ -20,14 +20,16 @@ using testing::IsEmpty;
 const Clock::time_point kStart = Clock::time_point{} + 1000s;
 
 Sequence sequence_of(EngineRequest request, const std::vector<TokenId>& end_tokens = {}) {
-    request.sink = std::make_shared<RecordingSink>();
-    return Sequence(
-        std::move(request),
-        {.id = 5, .max_model_len = 100, .end_tokens = end_tokens, .accepted_at = kStart});
+    request.sinks = {std::make_shared<RecordingSink>()};
+    return Sequence(std::move(request), {.family = std::make_shared<Family>(),
+                                         .arrival = 5,
+                                         .max_model_len = 100,
+                                         .end_tokens = end_tokens,
+                                         .accepted_at = kStart});
 }
 
 void start(Sequence& sequence, Clock::time_point now = kStart) {
-    sequence.admit(1, now);
+    sequence.admit(1, 0, now);
     sequence.advance(sequence.token_count());
 }
 
@@ -46,7 +48,7 @@ TEST(SequenceTest, DrawsByChoiceAndPosition) {
     Sequence sequence = sequence_of({.prompt = {7, 8, 9}, .choice_index = 2});
     EXPECT_EQ(sequence.sampling_row().draw_index, (2ULL << 32) | 3U);
     start(sequence);
-    ASSERT_EQ(sequence.accept(10, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(10, nullptr, kStart), std::nullopt);
     EXPECT_EQ(sequence.sampling_row().draw_index, (2ULL << 32) | 4U);
 }
 
@@ -57,7 +59,7 @@ TEST(SequenceTest, AViewGoesFromWaitingToPrefillToDecode) {
     EXPECT_EQ(view.waited, 4s);
     EXPECT_EQ(view.priority, -3);
     EXPECT_EQ(view.arrival, 5U);
-    sequence.admit(1, kStart + 6s);
+    sequence.admit(1, 0, kStart + 6s);
     sequence.advance(2);
     view = sequence.view(kStart + 50s);
     EXPECT_TRUE(view.is_running);
@@ -65,7 +67,7 @@ TEST(SequenceTest, AViewGoesFromWaitingToPrefillToDecode) {
     EXPECT_EQ(view.waited, 6s) << "running does not age";
     EXPECT_EQ(sequence.prefill_left(), 1);
     sequence.advance(1);
-    ASSERT_EQ(sequence.accept(10, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(10, nullptr, kStart), std::nullopt);
     view = sequence.view(kStart);
     EXPECT_TRUE(view.is_decoding);
     EXPECT_EQ(view.tokens, 4);
@@ -75,13 +77,13 @@ TEST(SequenceTest, AViewGoesFromWaitingToPrefillToDecode) {
 TEST(SequenceTest, APreemptedSequenceComputesItsOwnAnswerAgain) {
     Sequence sequence = sequence_of({.prompt = {7, 8, 9}});
     start(sequence, kStart + 2s);
-    ASSERT_EQ(sequence.accept(10, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(10, nullptr, kStart), std::nullopt);
     release(sequence);
     sequence.preempt(kStart + 10s);
     EXPECT_EQ(sequence.computed(), 0);
     EXPECT_EQ(sequence.prefill_left(), 4);
     EXPECT_EQ(sequence.view(kStart + 15s).waited, 7s) << "both stays in the queue";
-    sequence.admit(1, kStart + 15s);
+    sequence.admit(1, 0, kStart + 15s);
     sequence.advance(4);
     EXPECT_EQ(sequence.sampling_row().draw_index, 4U);
     EXPECT_EQ(static_cast<RecordingSink&>(sequence.sink()).starts(), 1);
@@ -90,7 +92,7 @@ TEST(SequenceTest, APreemptedSequenceComputesItsOwnAnswerAgain) {
 TEST(SequenceTest, KeepsNoCountsWithoutAPenalty) {
     Sequence sequence = sequence_of({.prompt = {7, 8, 7}});
     start(sequence);
-    ASSERT_EQ(sequence.accept(7, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(7, nullptr, kStart), std::nullopt);
     EXPECT_THAT(sequence.sampling_row().counts, IsEmpty());
 }
 
@@ -100,9 +102,9 @@ TEST(SequenceTest, CountsPromptAndGeneratedTokensUnderAPenalty) {
     Sequence sequence = sequence_of(request);
     EXPECT_THAT(counts_of(sequence), ElementsAre(ElementsAre(7, 0, 2), ElementsAre(8, 0, 1)));
     start(sequence);
-    ASSERT_EQ(sequence.accept(8, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(8, nullptr, kStart), std::nullopt);
     sequence.advance(1);
-    ASSERT_EQ(sequence.accept(5, kStart), std::nullopt);
+    ASSERT_EQ(sequence.accept(5, nullptr, kStart), std::nullopt);
     EXPECT_THAT(counts_of(sequence),
                 ElementsAre(ElementsAre(5, 1, 0), ElementsAre(7, 0, 2), ElementsAre(8, 1, 1)));
 }
@@ -113,7 +115,7 @@ TEST(SequenceTest, BansStopsUnderMinTokensAndEndsUnderIgnoreEos) {
     Sequence with_minimum = sequence_of(request, {1, 2});
     EXPECT_THAT(with_minimum.sampling_row().banned, ElementsAre(1, 2, 50));
     start(with_minimum);
-    ASSERT_EQ(with_minimum.accept(9, kStart), std::nullopt);
+    ASSERT_EQ(with_minimum.accept(9, nullptr, kStart), std::nullopt);
     EXPECT_THAT(with_minimum.sampling_row().banned, IsEmpty());
     request.min_tokens = 0;
     request.ignore_eos = true;
@@ -150,7 +152,7 @@ TEST(SequenceTest, HandsOnTheSamplingOptions) {
 TEST(SequenceTest, TellsItsTimes) {
     Sequence sequence = sequence_of({.prompt = {7}});
     start(sequence, kStart + 2s);
-    ASSERT_EQ(sequence.accept(9, kStart + 5s), std::nullopt);
+    ASSERT_EQ(sequence.accept(9, nullptr, kStart + 5s), std::nullopt);
     release(sequence);
     sequence.finish(FinishReason::kCancelled, {}, kStart + 9s);
     EXPECT_EQ(sequence.finish_info().queue_time, 2s);

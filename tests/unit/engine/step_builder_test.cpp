@@ -19,10 +19,12 @@ constexpr kernels::StepLimits kLimits{
     .rows = 16, .seqs = 3, .logit_rows = 3, .blocks_per_seq = 4, .vocabulary = 100};
 
 std::unique_ptr<Sequence> running(std::vector<TokenId> prompt, StateSlot slot) {
-    EngineRequest request{.prompt = std::move(prompt), .sink = std::make_shared<RecordingSink>()};
-    auto sequence = std::make_unique<Sequence>(std::move(request),
-                                               SequenceOrigin{.id = 1, .max_model_len = 16});
-    sequence->admit(slot, {});
+    EngineRequest request{.prompt = std::move(prompt),
+                          .sinks = {std::make_shared<RecordingSink>()}};
+    auto sequence = std::make_unique<Sequence>(
+        std::move(request),
+        SequenceOrigin{.family = std::make_shared<Family>(), .max_model_len = 16});
+    sequence->admit(slot, 0, {});
     return sequence;
 }
 
@@ -31,7 +33,7 @@ TEST(StepBuilderTest, LaysOutDecodeAndPrefillRows) {
     const auto decoding = running({10, 11, 12, 13}, 2);
     ASSERT_TRUE(decoding->blocks.grow_to(5, pool));
     decoding->advance(4);
-    ASSERT_EQ(decoding->accept(14, {}), std::nullopt);
+    ASSERT_EQ(decoding->accept(14, nullptr, {}), std::nullopt);
     const auto prompt = running({20, 21, 22, 23, 24, 25}, 3);
     ASSERT_TRUE(prompt->blocks.grow_to(3, pool));
     const auto whole = running({30, 31}, 1);
@@ -88,7 +90,7 @@ TEST(StepBuilderTest, APromptCutBeforeItsEndYieldsNoToken) {
     const kernels::StepDescriptor& step = builder.finish();
     EXPECT_EQ(step.logit_rows, 0);
     EXPECT_TRUE(step.sampling.empty());
-    EXPECT_FALSE(builder.entries()[0].yields_token);
+    EXPECT_EQ(builder.entries()[0].logit_rows, 0);
     prompt->blocks.release_all(pool);
 }
 
