@@ -304,9 +304,9 @@ RowLogprobs row_logprobs(std::span<const float> logits, std::int32_t vocabulary_
             result.top[place] = result.top[place - 1];
         result.top[place] = {static_cast<std::int32_t>(i), logit};
     }
-    const double log_sum = static_cast<double>(best_logit) + std::log(total);
-    const auto logprob = [&](float logit) {
-        return static_cast<float>(static_cast<double>(logit) - log_sum);
+    const auto logprob = [best_logit, log_total = std::log(total)](float logit) {
+        return static_cast<float>(static_cast<double>(logit) - static_cast<double>(best_logit) -
+                                  log_total);
     };
     result.drawn = logprob(logits[static_cast<std::size_t>(drawn.token)]);
     for (std::size_t i = 0; i < static_cast<std::size_t>(result.top_count); ++i)
