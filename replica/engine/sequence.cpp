@@ -130,6 +130,7 @@ void Sequence::preempt(Clock::time_point now) {
     replay_rows = draft_entries = kept_rows = 0;
     drafts.clear();
     checkpoints.clear();
+    checkpoints_behind = -1;
     prefill_until_ = token_count();
     waiting_since_ = now;
 }

@@ -104,6 +104,7 @@ public:
     BlockTable blocks;
     StateSlot state_slot = kScratchSlot;    // scratch = holds none
     std::vector<std::int32_t> checkpoints;  // places still to come, the next one last
+    std::int32_t checkpoints_behind = -1;   // the position they were planned for
     std::int32_t replay_rows = 0;           // accepted, and not yet in the recurrent state
     std::vector<TokenId> drafts;            // to verify in the next step
     static constexpr std::int32_t kNoDrafts = -1;

@@ -167,7 +167,7 @@ void Stepper::look_up_waiting() {
     std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
                       candidates_.end(), better);
     for (const std::int32_t index : std::span(candidates_).first(count)) {
-        const Sequence& sequence = at(index);
+        Sequence& sequence = at(index);
         const PrefixCache::Match match =
             cache_.find(sequence.family().salt, sequence.tokens(), sequence.token_count() - 1);
         matches_[static_cast<std::size_t>(index)] = match;
@@ -175,6 +175,8 @@ void Stepper::look_up_waiting() {
         view.computed = match.tokens;
         view.blocks = match.blocks_in_use;
         view.copies = match.tail == kNoBlock ? 0 : 1;
+        if (sequence.checkpoints_behind != match.tokens) plan_keeping(sequence, match.tokens);
+        view.chunk_end = sequence.checkpoints.empty() ? 0 : sequence.checkpoints.back();
     }
 }
 
@@ -221,7 +223,6 @@ void Stepper::admit(std::int32_t index, Clock::time_point now) {
         query_tokens_total_ += static_cast<std::uint64_t>(sequence.prompt_tokens());
         hit_tokens_total_ += static_cast<std::uint64_t>(match.tokens);
     }
-    plan_keeping(sequence, match.tokens);
     sequence.admit(slot, match.tokens, now);
     let_choices_go(sequence);
 }
@@ -229,10 +230,13 @@ void Stepper::admit(std::int32_t index, Clock::time_point now) {
 /// Where the sequence is to stop on its way through the prompt. Pure-attention pages can be kept at
 /// any time; only who shares a prompt needs it up to the last token.
 void Stepper::plan_keeping(Sequence& sequence, std::int32_t cached_tokens) {
+    sequence.checkpoints_behind = cached_tokens;
+    sequence.checkpoints.clear();
     const bool has_state = runner_.limits().has_recurrent_state;
     const bool shares_prompt = sequence.leads_family() && sequence.family().choices > 1;
-    if (!shares_prompt && !(limits_.has_prefix_cache && has_state)) return;
     const bool wants_boundaries = limits_.has_prefix_cache && has_state;
+    if (!shares_prompt && !wants_boundaries) return;
+    if (has_state && cache_.snapshots_max() == 0) return;
     sequence.checkpoints = plan_checkpoints(
         {.boundaries = wants_boundaries ? sequence.boundaries() : std::span<const std::int32_t>{},
          .prompt_tokens = sequence.prompt_tokens(),
