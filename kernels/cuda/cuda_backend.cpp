@@ -62,6 +62,11 @@ public:
     std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out) override;
     std::optional<Refusal> prepare(const StepLimits& limits) override;
 
+    void copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) override;
+    void read_item(const TensorView& tensor, std::int64_t index, std::span<std::byte> to) override;
+    void write_item(const TensorView& tensor, std::int64_t index,
+                    std::span<const std::byte> from) override;
+
     void begin_step(const StepDescriptor& step) override;
     void embed(const EmbedArgs& args) override;
     void linear(const LinearArgs& args) override;
@@ -88,7 +93,8 @@ private:
         return matrices_[static_cast<std::size_t>(view.id)];
     }
     void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
-    void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y);
+    void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
+              const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
     void draw();
     void synchronize(const char* what) {
@@ -120,6 +126,7 @@ private:
     bool draws_ = false;
     std::vector<std::int32_t> sampled_;
     std::vector<std::uint8_t> error_;
+    std::vector<RowLogprobs> logprobs_;
     StepOutputs outputs_;
 };
 
@@ -254,10 +261,46 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
     sampling_.reserve(limits.vocabulary);
     sampled_.resize(logit_rows);
     error_.resize(logit_rows);
+    logprobs_.resize(logit_rows);
     synchronize("prepare");
     limits_ = limits;
     is_prepared_ = true;
     return std::nullopt;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Between steps
+
+/// Bytes of one index of the first dimension, and where index `index` begins.
+std::size_t item_bytes(const TensorView& tensor) {
+    return static_cast<std::size_t>(tensor.row_elements() * element_bytes(tensor.dtype));
+}
+std::size_t item_offset(const TensorView& tensor, std::int64_t index) {
+    assert(index >= 0 && index < tensor.shape[0] && "an item of the tensor");
+    return static_cast<std::size_t>(index * tensor.row_stride * element_bytes(tensor.dtype));
+}
+
+void CudaBackendImpl::copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) {
+    assert(!in_step_);
+    if (from == to) return;
+    context_.make_current();
+    check_cuda(driver_,
+               driver_.copy_on_device(address_of(tensor, item_offset(tensor, to)),
+                                      address_of(tensor, item_offset(tensor, from)),
+                                      item_bytes(tensor), stream_.get()),
+               "copy of an item");
+}
+
+void CudaBackendImpl::read_item(const TensorView& tensor, std::int64_t index,
+                                std::span<std::byte> to) {
+    assert(!in_step_ && to.size() == item_bytes(tensor));
+    read(tensor, to, item_offset(tensor, index));
+}
+
+void CudaBackendImpl::write_item(const TensorView& tensor, std::int64_t index,
+                                 std::span<const std::byte> from) {
+    assert(!in_step_ && from.size() == item_bytes(tensor));
+    write(tensor, from, item_offset(tensor, index));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -280,9 +323,10 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
 }
 
 void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
-                           const TensorView& y) {
+                           const TensorView& y, const std::int32_t* row_map) {
     cuda::launch_norm(op_, {.rows = step_.rows,
                             .live_rows = op_.view.rows,
+                            .row_map = row_map,
                             .x = x.as<float>(),
                             .x_stride = x.row_stride,
                             .weight = weight.as<float>(),
@@ -347,8 +391,10 @@ void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
     const TensorView embedding = columns(args.joined, 0, args.table.k);
     cuda::launch_embed(op_, matrix(args.table), embedding);
     norm(embedding, args.embed_norm_weight, args.norm_eps, embedding);
+    assert(static_cast<std::int32_t>(step_.hidden_row.size()) >= step_.rows &&
+           "an MTP pass says which hidden rows it joins");
     norm(args.hidden, args.hidden_norm_weight, args.norm_eps,
-         columns(args.joined, args.table.k, args.table.k));
+         columns(args.joined, args.table.k, args.table.k), op_.view.hidden_row);
 }
 
 void CudaBackendImpl::fetch_logits(const TensorView& logits) {
@@ -382,9 +428,13 @@ void CudaBackendImpl::draw() {
                                               vocabulary_used_, sampling_);
         sampled_[row] = drawn.token;
         error_[row] = drawn.error ? 1 : 0;
+        if (const std::int32_t top = step_.sampling[row].top_logprobs; top >= 0)
+            logprobs_[row] =
+                row_logprobs({logits + row * width, width}, vocabulary_used_, drawn, top);
     }
     outputs_.sampled = {sampled_.data(), rows};
     outputs_.error = {error_.data(), rows};
+    if (wants_logprobs(step_.sampling)) outputs_.logprobs = {logprobs_.data(), rows};
 }
 
 const StepOutputs& CudaBackendImpl::finish_step() {

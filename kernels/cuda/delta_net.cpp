@@ -38,11 +38,31 @@ DeltaNetParams params_of(const OpContext& context, const DeltaNetArgs& args) {
     p.norm_weight = args.norm_weight.as<float>();
     p.state = args.state.as<float>();
     p.state_stride = args.state.row_stride;
-    p.conv_state = args.conv_state.as<float>();
-    p.conv_state_stride = args.conv_state.row_stride;
+    p.conv_ring = args.conv_ring.as<float>();
+    p.conv_ring_stride = args.conv_ring.row_stride;
+    p.ring = static_cast<std::int32_t>(args.conv_ring.shape[1]);
+    p.replay = args.replay.as<float>();
+    p.replay_stride = args.replay.row_stride;
+    p.replay_row = args.replay.shape[2];
+    p.keys = context.scratch;
+    p.keys_stride = context.scratch_stride;
     p.y = args.y.as<float>();
     p.y_stride = args.y.row_stride;
     return p;
+}
+
+void check_replay(const StepDescriptor& step, const DeltaNetArgs& args) {
+    const std::int64_t rows_max = args.replay.empty() ? 0 : args.replay.shape[1];
+    assert(args.replay.empty() ||
+           args.replay.shape[2] == std::int64_t{args.n_k + args.n_v} * args.state_size + args.n_v);
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
+        const std::int32_t replays = step.replay_rows.empty() ? 0 : step.replay_rows[s];
+        assert(replays >= 0 && replays <= rows_max);
+        assert(replays <= step.kv_len_before[s] && "accepted rows count as tokens of the state");
+        const bool commits = step.commit.empty() || step.commit[s] != 0;
+        assert((commits || step.row_begin[s + 1] - step.row_begin[s] <= rows_max) &&
+               "a verify step has at most 1 + drafts rows");
+    }
 }
 
 }  // namespace
@@ -56,8 +76,10 @@ void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
     assert(args.conv_kernel >= 2 && args.conv_kernel <= kConvKernelMax);
     const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
     assert(args.u.shape[1] == conv_dim);
-    assert(args.conv_state.shape[1] == args.conv_kernel - 1 &&
-           args.conv_state.shape[2] == conv_dim);
+    assert(args.conv_ring.shape[1] >= args.conv_kernel - 1 && args.conv_ring.shape[2] == conv_dim);
+    assert(args.n_k * args.state_size <= context.scratch_stride &&
+           "prepare was told the largest K, which is at least the heads together");
+    check_replay(*context.step, args);
     assert(args.state.dtype == DType::kF32 && args.state.shape[1] == args.n_v);
     const DeltaNetParams p = params_of(context, args);
     const int warps = (args.state_size + kColumnsPerWarp - 1) / kColumnsPerWarp;
@@ -65,7 +87,7 @@ void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
                             {.x = seqs, .y = args.n_v, .threads = warps * kWarpLanes},
                             context.stream, p);
     context.kernels->launch(
-        KernelId::kConvStateStore,
+        KernelId::kStepInputsStore,
         {.x = (conv_dim + kStoreThreads - 1) / kStoreThreads, .y = seqs, .threads = kStoreThreads},
         context.stream, p);
 }

@@ -50,6 +50,7 @@ std::string fill_table(const LibraryLoader& loader, void* library, Driver& d) {
     get("cuMemFreeHost", d.host_free);
     get("cuMemcpyHtoDAsync_v2", d.copy_to_device);
     get("cuMemcpyDtoHAsync_v2", d.copy_to_host);
+    get("cuMemcpyDtoDAsync_v2", d.copy_on_device);
     get("cuMemsetD8Async", d.fill_bytes);
     get("cuModuleLoadData", d.module_load);
     get("cuModuleUnload", d.module_unload);

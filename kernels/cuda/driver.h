@@ -58,6 +58,8 @@ struct Driver {
     Status (*copy_to_device)(DeviceAddress to, const void* from, std::size_t bytes,
                              StreamHandle stream);
     Status (*copy_to_host)(void* to, DeviceAddress from, std::size_t bytes, StreamHandle stream);
+    Status (*copy_on_device)(DeviceAddress to, DeviceAddress from, std::size_t bytes,
+                             StreamHandle stream);
     Status (*fill_bytes)(DeviceAddress to, unsigned char value, std::size_t bytes,
                          StreamHandle stream);
     Status (*module_load)(ModuleHandle* module, const void* image);

@@ -17,7 +17,7 @@ constexpr KernelName kNames[] = {
     {"delta_net_1", "delta_net"},
     {"delta_net_2", "delta_net"},
     {"delta_net_4", "delta_net"},
-    {"conv_state_store", "delta_net"},
+    {"step_inputs_store", "delta_net"},
     {"attention_append", "attention"},
     {"attention_2", "attention"},
     {"attention_4", "attention"},

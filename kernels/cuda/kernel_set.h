@@ -28,7 +28,7 @@ enum class KernelId : std::size_t {
     kDeltaNet1,  // keys per lane
     kDeltaNet2,
     kDeltaNet4,
-    kConvStateStore,
+    kStepInputsStore,
     kAttentionAppend,
     kAttention2,  // values of a head per lane
     kAttention4,

@@ -19,6 +19,9 @@ struct StepView {
     const std::int32_t* row_begin;      // [seqs + 1]
     const std::int32_t* kv_len_before;  // [seqs]
     const std::int32_t* state_slot;     // [seqs]
+    const std::int32_t* replay_rows;    // [seqs]
+    const std::int32_t* commit;         // [seqs] 1 or 0
+    const std::int32_t* hidden_row;     // [rows]
     const std::int32_t* logit_row;      // [logit_rows]
     const std::int32_t* block_table;    // [seqs, table_stride]
 };
@@ -96,8 +99,14 @@ struct DeltaNetParams {
     const float* norm_weight;  // [state_size]
     float* state;              // [slots, n_v, state_size (value), state_size (key)]
     std::int64_t state_stride;
-    float* conv_state;  // [slots, conv_kernel - 1, conv_dim]
-    std::int64_t conv_state_stride;
+    float* conv_ring;  // [slots, ring, conv_dim], position p at row p mod ring
+    std::int64_t conv_ring_stride;
+    std::int32_t ring;
+    float* replay;  // [slots, *, replay_row]: unit keys, deltas, decays of a row
+    std::int64_t replay_stride;
+    std::int64_t replay_row;  // n_k * state_size + n_v * state_size + n_v
+    float* keys;              // [rows, n_k * state_size] scratch: keys on their way to `replay`
+    std::int64_t keys_stride;
     float* y;  // [rows, n_v * state_size]
     std::int64_t y_stride;
 };

@@ -21,7 +21,7 @@ StepUpload::StepUpload(const Driver& driver, const StepLimits& limits) : driver_
     const std::int64_t rows = aligned(limits.rows);
     const std::int64_t seqs = aligned(limits.seqs + 1);
     const std::int64_t total =
-        kHeaderEntries + 3 * rows + 3 * seqs + aligned(limits.logit_rows) + aligned(table_entries_);
+        kHeaderEntries + 4 * rows + 5 * seqs + aligned(limits.logit_rows) + aligned(table_entries_);
     const auto bytes = static_cast<std::size_t>(total) * sizeof(std::int32_t);
     device_ = make_device_buffer(driver, bytes);
     pinned_ = make_pinned_buffer(driver, bytes);
@@ -40,6 +40,9 @@ StepUpload::StepUpload(const Driver& driver, const StepLimits& limits) : driver_
     view_.row_begin = take(seqs);
     view_.kv_len_before = take(seqs);
     view_.state_slot = take(seqs);
+    view_.replay_rows = take(seqs);
+    view_.commit = take(seqs);
+    view_.hidden_row = take(rows);
     view_.logit_row = take(aligned(limits.logit_rows));
     view_.block_table = next;
     table_begin_ = next - base;
@@ -48,10 +51,11 @@ StepUpload::StepUpload(const Driver& driver, const StepLimits& limits) : driver_
 void StepUpload::upload(const StepDescriptor& step, StreamHandle stream) {
     const auto* base = view_.rows;
     auto* host = static_cast<std::int32_t*>(pinned_.get());
+    const auto at = [&](const std::int32_t* where) { return host + (where - base); };
     const auto put = [&](const std::int32_t* where, std::span<const std::int32_t> values,
                          std::int64_t count) {
         assert(static_cast<std::int64_t>(values.size()) >= count && "arrays of the step's counts");
-        std::copy_n(values.data(), count, host + (where - base));
+        std::copy_n(values.data(), count, at(where));
     };
     host[0] = step.rows;
     host[1] = step.seqs;
@@ -64,6 +68,17 @@ void StepUpload::upload(const StepDescriptor& step, StreamHandle stream) {
     put(view_.kv_len_before, step.kv_len_before, step.seqs);
     put(view_.state_slot, step.state_slot, step.seqs);
     put(view_.logit_row, step.logit_row, step.logit_rows);
+    if (step.replay_rows.empty()) {
+        std::fill_n(at(view_.replay_rows), step.seqs, 0);
+    } else {
+        put(view_.replay_rows, step.replay_rows, step.seqs);
+    }
+    if (step.commit.empty()) {
+        std::fill_n(at(view_.commit), step.seqs, 1);
+    } else {
+        std::copy_n(step.commit.data(), step.seqs, at(view_.commit));
+    }
+    if (!step.hidden_row.empty()) put(view_.hidden_row, step.hidden_row, step.rows);
     const std::int64_t entries = std::min<std::int64_t>(
         std::int64_t{step.seqs} * step.blocks_per_seq_max,
         static_cast<std::int64_t>(step.block_table.size()));  // none without attention

@@ -1,7 +1,8 @@
 // The step descriptor's way to the device: one pinned copy, one device copy, one transfer a step.
 //
 //     header [16] │ token │ position │ seq_of_row │ row_begin │ kv_len_before │ state_slot │
-//     logit_row │ block_table           all int32, at offsets fixed by the limits
+//     replay_rows │ commit │ hidden_row │ logit_row │ block_table
+//     all int32, at offsets fixed by the limits
 //
 // The addresses never change, so kernels (and later graphs) hold them. There is one pinned copy,
 // not two alternating ones, since finish_step waits for the step.

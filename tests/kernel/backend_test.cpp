@@ -218,6 +218,17 @@ TEST(SampleTest, DrawsPerRowAndReportsARowWithoutAFiniteLogit) {
     EXPECT_EQ(outputs.sampled[2], 30);
     EXPECT_THAT(outputs.error, ElementsAre(0, 1, 0));
     EXPECT_TRUE(outputs.logits.empty()) << "not asked for";
+    EXPECT_TRUE(outputs.logprobs.empty()) << "not asked for";
+    step.sampling[2].top_logprobs = 2;
+    step.link();
+    table.backend->begin_step(step.descriptor);
+    table.backend->sample({.logits = logits, .vocabulary_used = 40});
+    const StepOutputs& again = table.backend->finish_step();
+    ASSERT_EQ(again.logprobs.size(), 3U);
+    EXPECT_NEAR(again.logprobs[2].drawn, 1.0 - std::log(39.0 + std::exp(1.0)), 1e-6);
+    EXPECT_EQ(again.logprobs[2].top_count, 2);
+    EXPECT_EQ(again.logprobs[2].top[0].token, 30);
+    EXPECT_EQ(again.logprobs[2].top[1].token, 0);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -255,6 +266,38 @@ TEST(CpuBackendTest, UploadsKeepTheirValues) {
     const std::vector<float> values = {1, 2, 3, 4, 5, 6};
     const TensorView view = backend->upload_f32(values, shape);
     EXPECT_EQ(view.row<float>(1)[2], 6.0F);
+}
+
+TEST(CpuBackendTest, ItemsAreCopiedReadAndWrittenWholeAndAlone) {
+    const auto backend = make_backend({});
+    const std::vector<std::int64_t> shape = {3, 2, 5};
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+        const TensorView view = backend->allocate(dtype, shape);
+        const std::size_t bytes = dtype == DType::kF32 ? 40 : 20;
+        std::vector<std::byte> item(bytes);
+        for (std::size_t i = 0; i < bytes; ++i)
+            item[i] = static_cast<std::byte>(i + 1);
+        backend->write_item(view, 1, item);
+        backend->copy_item(view, 1, 2);
+        backend->copy_item(view, 2, 2);
+        std::vector<std::byte> read(bytes);
+        backend->read_item(view, 2, read);
+        EXPECT_EQ(read, item);
+        backend->read_item(view, 0, read);
+        EXPECT_EQ(read, std::vector<std::byte>(bytes)) << "the neighbour";
+    }
+}
+
+TEST(CpuBackendTest, ARowOfAStridedViewIsAnItem) {
+    const auto backend = make_backend({});
+    const std::vector<std::int64_t> shape = {3, 8};
+    const TensorView whole = backend->allocate(DType::kF32, shape);
+    const TensorView view = columns(whole, 2, 3);
+    whole.row<float>(0)[2] = 1.0F;
+    whole.row<float>(0)[4] = 3.0F;
+    backend->copy_item(view, 0, 2);
+    EXPECT_EQ(std::vector<float>(whole.row<float>(2), whole.row<float>(2) + 8),
+              (std::vector<float>{0, 0, 1, 0, 3, 0, 0, 0}));
 }
 
 TEST(CpuBackendTest, ACoreOutOfReachIsAnError) {

@@ -1,5 +1,6 @@
-// delta_net: a mixed batch against the reference, states and convolution memory included; slots
-// outside the step untouched; a prompt in three steps equal to one, bit for bit.
+// delta_net: a mixed batch against the reference, states, convolution rings and replay buffers
+// included; slots outside the step untouched; a prompt in three steps equal to one, bit for bit;
+// and verify steps with replay equal to single steps, bit for bit, whatever is accepted.
 #include <cmath>
 #include <string>
 
@@ -22,6 +23,9 @@ struct NetForm {
     HeadOrder order = HeadOrder::kTiled;
     std::int64_t conv_dim() const { return std::int64_t{2 * n_k + n_v} * state_size; }
     std::int64_t value_dim() const { return std::int64_t{n_v} * state_size; }
+    std::int64_t replay_row() const { return std::int64_t{n_k + n_v} * state_size + n_v; }
+    std::int64_t ring() const { return conv_kernel + kDrafts; }
+    static constexpr std::int64_t kDrafts = 4;
 };
 
 constexpr std::int64_t kSlots = 8;
@@ -30,7 +34,7 @@ constexpr std::int64_t kSlots = 8;
 struct NetData {
     NetForm form;
     std::int64_t rows;
-    std::vector<float> u, z, beta, alpha, conv_w, dt_bias, a, norm, state, conv_state;
+    std::vector<float> u, z, beta, alpha, conv_w, dt_bias, a, norm, state, conv_ring, replay;
 
     NetData(const NetForm& f, std::int64_t row_count, std::uint64_t seed)
         : form(f), rows(row_count) {
@@ -44,12 +48,13 @@ struct NetData {
         a = random.uniforms(f.n_v, -1.0F, -0.05F);
         norm = random.uniforms(f.state_size, 0.5F, 1.5F);
         state = random.normals(kSlots * f.value_dim() * f.state_size, 0.2F);
-        conv_state = random.normals(kSlots * (f.conv_kernel - 1) * f.conv_dim());
+        conv_ring = random.normals(kSlots * f.ring() * f.conv_dim());
+        replay = random.normals(kSlots * (1 + NetForm::kDrafts) * f.replay_row(), 0.1F);
     }
 };
 
 struct NetResult {
-    std::vector<float> y, state, conv_state;
+    std::vector<float> y, state, conv_ring, replay;
     bool guards_are_intact = true;
 };
 
@@ -88,19 +93,23 @@ struct NetRows {
 TensorView state_view(const NetForm& f, std::vector<float>& state) {
     return host_view(DType::kF32, {kSlots, f.n_v, f.state_size, f.state_size}, state.data());
 }
-TensorView conv_view(const NetForm& f, std::vector<float>& conv_state) {
-    return host_view(DType::kF32, {kSlots, f.conv_kernel - 1, f.conv_dim()}, conv_state.data());
+TensorView ring_view(const NetForm& f, std::vector<float>& conv_ring) {
+    return host_view(DType::kF32, {kSlots, f.ring(), f.conv_dim()}, conv_ring.data());
+}
+TensorView replay_view(const NetForm& f, std::vector<float>& replay) {
+    return host_view(DType::kF32, {kSlots, 1 + NetForm::kDrafts, f.replay_row()}, replay.data());
 }
 
 NetResult run_cpu(Pair& pair, NetData& d, const Step& step) {
     NetRows rows(d);
     Rows y(d.rows, d.form.value_dim());
-    NetResult result{.y = {}, .state = d.state, .conv_state = d.conv_state};
+    NetResult result{.y = {}, .state = d.state, .conv_ring = d.conv_ring, .replay = d.replay};
     DeltaNetArgs args = args_of(
         d, rows.u, rows.z, rows.beta, rows.alpha, [](const TensorView& v) { return v; },
         [](Rows& r) { return r.view(); });
     args.state = state_view(d.form, result.state);
-    args.conv_state = conv_view(d.form, result.conv_state);
+    args.conv_ring = ring_view(d.form, result.conv_ring);
+    args.replay = replay_view(d.form, result.replay);
     args.y = y.view();
     pair.cpu().begin_step(step.descriptor);
     pair.cpu().delta_net(args);
@@ -125,12 +134,13 @@ NetResult run_cuda(Pair& pair, NetData& d, const std::vector<Piece>& pieces) {
     pair.reset();
     NetRows rows(d);
     Rows y(d.rows, d.form.value_dim());
-    NetResult result{.y = {}, .state = d.state, .conv_state = d.conv_state};
+    NetResult result{.y = {}, .state = d.state, .conv_ring = d.conv_ring, .replay = d.replay};
     const DeltaNetArgs whole = args_of(
         d, rows.u, rows.z, rows.beta, rows.alpha,
         [&](const TensorView& v) { return pair.place(v); }, [&](Rows& r) { return pair.place(r); });
     const TensorView state = pair.place(state_view(d.form, result.state));
-    const TensorView conv = pair.place(conv_view(d.form, result.conv_state));
+    const TensorView ring = pair.place(ring_view(d.form, result.conv_ring));
+    const TensorView replay = pair.place(replay_view(d.form, result.replay));
     const TensorView y_device = pair.place(y);
     for (const Piece& piece : pieces) {
         DeltaNetArgs args = whole;
@@ -139,7 +149,8 @@ NetResult run_cuda(Pair& pair, NetData& d, const std::vector<Piece>& pieces) {
              {&DeltaNetArgs::u, &DeltaNetArgs::z, &DeltaNetArgs::beta, &DeltaNetArgs::alpha})
             args.*part = slice(whole.*part, piece.begin, count);
         args.state = state;
-        args.conv_state = conv;
+        args.conv_ring = ring;
+        args.replay = replay;
         args.y = slice(y_device, piece.begin, count);
         pair.cuda().begin_step(piece.step.descriptor);
         pair.cuda().delta_net(args);
@@ -147,7 +158,8 @@ NetResult run_cuda(Pair& pair, NetData& d, const std::vector<Piece>& pieces) {
     }
     pair.fetch(y, y_device);
     pair.fetch(state_view(d.form, result.state), state);
-    pair.fetch(conv_view(d.form, result.conv_state), conv);
+    pair.fetch(ring_view(d.form, result.conv_ring), ring);
+    pair.fetch(replay_view(d.form, result.replay), replay);
     result.y = y.all();
     result.guards_are_intact = y.guards_are_intact();
     return result;
@@ -166,21 +178,27 @@ std::string text_of(const NetForm& f) {
 }
 
 void compare(const NetResult& a, const NetResult& b, const std::string& what, CaseResult& result) {
-    for (const auto part : {&NetResult::y, &NetResult::state, &NetResult::conv_state})
+    for (const auto part :
+         {&NetResult::y, &NetResult::state, &NetResult::conv_ring, &NetResult::replay})
         if (const auto where = first_difference(a.*part, b.*part); !where.empty())
             result.complain(what + " " + where);
 }
 
 CaseResult run_batch(Pair& pair, const NetForm& form) {
     CaseResult result{.op = "delta_net", .shape = text_of(form) + ", batch", .limit = kLimit};
-    const std::vector<SequencePart> parts = {
+    std::vector<SequencePart> parts = {
         {.kv_len_before = 0, .rows = 7, .state_slot = 3},
         {.kv_len_before = 0, .rows = 1, .state_slot = 1},
         {.kv_len_before = 40, .rows = 1, .state_slot = 6},
         {.kv_len_before = 9, .rows = 5, .state_slot = 2},
         {.kv_len_before = 2, .rows = 2, .state_slot = 5},  // shorter than the convolution
         {.kv_len_before = 0, .rows = 33, .state_slot = 7}};
-    NetData data(form, 49, 300);
+    // Verifies after a verify step; only replays. Added here, slot 4 is left for the neighbour.
+    parts[3].replay_rows = 3;
+    parts[3].commits = false;
+    parts[2].rows = 0;
+    parts[2].replay_rows = 5;
+    NetData data(form, 48, 300);
     const Step step(parts);
     const NetResult expected = run_cpu(pair, data, step);
     const NetResult first = run_cuda(pair, data, one_piece(parts));
@@ -188,16 +206,21 @@ CaseResult run_batch(Pair& pair, const NetForm& form) {
     result.see_error(relative_error(first.y, expected.y));
     result.see_error(relative_error(first.state, expected.state));
     if (!first.guards_are_intact) result.complain("wrote past its rows");
-    if (const auto where = first_difference(first.conv_state, expected.conv_state); !where.empty())
-        result.complain("convolution memory differs " + where);
-    const auto slot = static_cast<std::ptrdiff_t>(form.value_dim()) * form.state_size;
-    for (const int untouched : {0, 4}) {
-        const auto begin = first.state.begin() + untouched * slot;
-        if (!first_difference({begin, begin + slot}, {data.state.begin() + untouched * slot,
-                                                      data.state.begin() + (untouched + 1) * slot})
-                 .empty())
+    result.see_error(relative_error(first.replay, expected.replay));
+    if (const auto where = first_difference(first.conv_ring, expected.conv_ring); !where.empty())
+        result.complain("convolution ring differs " + where);
+    const auto same = [&](const std::vector<float>& a, const std::vector<float>& b, int index) {
+        const auto begin = static_cast<std::ptrdiff_t>(a.size()) / kSlots * index;
+        const auto end = static_cast<std::ptrdiff_t>(a.size()) / kSlots * (index + 1);
+        return first_difference({a.begin() + begin, a.begin() + end},
+                                {b.begin() + begin, b.begin() + end})
+            .empty();
+    };
+    for (const int untouched : {0, 4})
+        if (!same(first.state, data.state, untouched) ||
+            !same(first.conv_ring, data.conv_ring, untouched) ||
+            !same(first.replay, data.replay, untouched))
             result.complain("touched slot " + std::to_string(untouched));
-    }
     compare(first, second, "differs from run to run", result);
     return result;
 }
@@ -223,6 +246,90 @@ CaseResult run_split(Pair& pair, const NetForm& form) {
     return result;
 }
 
+/// Rows of a vector [rows, columns].
+std::vector<float> rows_of(const std::vector<float>& values, std::int64_t columns,
+                           std::int64_t begin, std::int64_t end) {
+    return {values.begin() + begin * columns, values.begin() + end * columns};
+}
+
+/// A prompt of 10, then verify rounds of 1..5 rows with 0..rows of them accepted, against single
+/// steps over the same accepted rows. The inputs hold each round's rows, rejected ones included;
+/// `single` are those of the accepted ones.
+CaseResult run_verify(Pair& pair, const NetForm& form) {
+    CaseResult result{.op = "delta_net",
+                      .shape = text_of(form) + ", verify and replay",
+                      .limit = 0.0,
+                      .may_be_exact = true};
+    constexpr std::int32_t kPrompt = 10;
+    std::vector<std::pair<std::int32_t, std::int32_t>> rounds;  // rows, accepted
+    std::int32_t rows = kPrompt;
+    std::int32_t accepted_rows = kPrompt;
+    for (std::int32_t n = 1; n <= 1 + NetForm::kDrafts; ++n)
+        for (std::int32_t accepted = 0; accepted <= n; ++accepted) {
+            rounds.emplace_back(n, accepted);
+            rows += n;
+            accepted_rows += accepted;
+        }
+    NetData data(form, rows + 1, 302);  // one row more ends it with a committed step
+    NetData single = data;
+    single.rows = accepted_rows + 1;
+    std::vector<std::int64_t> taken;  // rows of `data` that a single step takes
+    std::vector<Piece> verify;
+    verify.push_back({.step = Step({{.rows = kPrompt, .state_slot = 2}})});
+    for (std::int64_t m = 0; m < kPrompt; ++m)
+        taken.push_back(m);
+    std::int32_t begin = kPrompt;
+    std::int32_t done = kPrompt;
+    std::int32_t replays = 0;
+    for (const auto& [n, accepted] : rounds) {
+        verify.push_back({.step = Step({{.kv_len_before = done,
+                                         .rows = n,
+                                         .state_slot = 2,
+                                         .replay_rows = replays,
+                                         .commits = false}}),
+                          .begin = begin});
+        for (std::int32_t m = begin; m < begin + accepted; ++m)
+            taken.push_back(m);
+        begin += n;
+        done += accepted;
+        replays = accepted;
+    }
+    verify.push_back(
+        {.step =
+             Step({{.kv_len_before = done, .rows = 1, .state_slot = 2, .replay_rows = replays}}),
+         .begin = begin});
+    taken.push_back(begin);
+    const auto take = [&](std::vector<float> NetData::*part, std::int64_t columns) {
+        (single.*part).clear();
+        for (const std::int64_t m : taken) {
+            const std::vector<float> row = rows_of(data.*part, columns, m, m + 1);
+            (single.*part).insert((single.*part).end(), row.begin(), row.end());
+        }
+    };
+    take(&NetData::u, form.conv_dim());
+    take(&NetData::z, form.value_dim());
+    take(&NetData::beta, form.n_v);
+    take(&NetData::alpha, form.n_v);
+    std::vector<Piece> steps;
+    steps.push_back({.step = Step({{.rows = kPrompt, .state_slot = 2}})});
+    for (std::int32_t m = kPrompt; m < static_cast<std::int32_t>(single.rows); ++m)
+        steps.push_back({.step = Step({{.kv_len_before = m, .state_slot = 2}}), .begin = m});
+
+    const NetResult verified = run_cuda(pair, data, verify);
+    const NetResult plain = run_cuda(pair, single, steps);
+    result.see_error(0.0);
+    if (const auto where = first_difference(verified.state, plain.state); !where.empty())
+        result.complain("state differs from single steps " + where);
+    for (std::size_t i = 0; i < taken.size(); ++i)
+        if (const auto where = first_difference(
+                rows_of(verified.y, form.value_dim(), taken[i], taken[i] + 1),
+                rows_of(plain.y, form.value_dim(), std::int64_t(i), std::int64_t(i) + 1));
+            !where.empty())
+            result.complain("row " + std::to_string(i) + " differs from single steps " + where);
+    if (!verified.guards_are_intact) result.complain("wrote past its rows");
+    return result;
+}
+
 }  // namespace
 
 std::vector<Case> delta_net_cases(Pair& pair, const CaseOptions& options) {
@@ -242,6 +349,7 @@ std::vector<Case> delta_net_cases(Pair& pair, const CaseOptions& options) {
     for (const NetForm& form : forms) {
         cases.push_back([&pair, form] { return run_batch(pair, form); });
         cases.push_back([&pair, form] { return run_split(pair, form); });
+        cases.push_back([&pair, form] { return run_verify(pair, form); });
     }
     return cases;
 }

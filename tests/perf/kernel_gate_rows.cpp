@@ -1,5 +1,7 @@
-// embed, mtp_join, and head with sample.
+// embed, mtp_join, head with sample and log-probabilities, and items moved between steps.
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kernels/quant/format.h"
@@ -70,10 +72,14 @@ CaseResult run_embed(Pair& pair, const Table& table, DType dtype) {
 CaseResult run_mtp_join(Pair& pair, const Table& table) {
     CaseResult result{.op = "mtp_join", .shape = "IQ4_XS 70 x 768", .limit = 1e-6};
     Random random(5);
-    const Step step = token_step();
+    Step step = token_step();
+    for (int m = 0; m < kRowsUsed; ++m)
+        step.hidden_row.push_back(kRowsUsed + 3 - m);  // of a buffer with more rows
+    step.link();
     const std::vector<float> embed_norm = random.uniforms(kWidth, 0.5F, 1.5F);
     const std::vector<float> hidden_norm = random.uniforms(kWidth, 0.5F, 1.5F);
-    Rows hidden(kRowsUsed, kWidth, Rows::kGuard, random.normals(kRowsUsed * kWidth));
+    constexpr std::int64_t kHiddenRows = kRowsUsed + 4;
+    Rows hidden(kHiddenRows, kWidth, Rows::kGuard, random.normals(kHiddenRows * kWidth));
     Rows expected(kRowsUsed, 2 * kWidth);
     MtpJoinArgs args{.table = table.matrices.cpu,
                      .embed_norm_weight = test::vector_of(embed_norm),
@@ -107,6 +113,7 @@ SamplingRow sampling_row(std::size_t i) {
     row.top_p = i % 4 == 1 ? 0.9F : 1.0F;
     row.seed = 77 + i;
     row.draw_index = i;
+    row.top_logprobs = static_cast<std::int32_t>(i) - 1;  // the first row does not ask
     return row;
 }
 
@@ -125,7 +132,40 @@ void check_samples(const StepOutputs& outputs, const Step& step, std::int64_t vo
                        static_cast<std::int32_t>(vocabulary) - 3, scratch);
         if (outputs.sampled[i] != expected.token || outputs.error[i] != 0)
             result.complain("row " + std::to_string(i) + " drew another token");
+        if (step.sampling[i].top_logprobs < 0) continue;
+        const RowLogprobs logprobs = row_logprobs(outputs.logits.subspan(i * width, width),
+                                                  static_cast<std::int32_t>(vocabulary) - 3,
+                                                  expected, step.sampling[i].top_logprobs);
+        if (outputs.logprobs.size() != outputs.sampled.size() ||
+            outputs.logprobs[i].drawn != logprobs.drawn ||
+            outputs.logprobs[i].top_count != logprobs.top_count)
+            result.complain("row " + std::to_string(i) + " has other log-probabilities");
     }
+}
+
+CaseResult run_items(Pair& pair) {
+    CaseResult result{
+        .op = "items", .shape = "4 x 96, copy, read, write", .limit = 0.0, .may_be_exact = true};
+    constexpr std::int64_t kItems = 4;
+    constexpr std::int64_t kValues = 96;
+    Random random(8);
+    std::vector<float> expected = random.normals(kItems * kValues);
+    const std::vector<float> written = random.normals(kValues);
+    pair.reset();
+    const TensorView device =
+        pair.place(host_view(DType::kF32, {kItems, kValues}, expected.data()));
+    pair.cuda().write_item(device, 1, std::as_bytes(std::span(written)));
+    pair.cuda().copy_item(device, 1, 3);
+    pair.cuda().copy_item(device, 0, 1);
+    std::vector<float> read(static_cast<std::size_t>(kValues));
+    pair.cuda().read_item(device, 3, std::as_writable_bytes(std::span(read)));
+    if (!first_difference(read, written).empty()) result.complain("read another item");
+    std::copy_n(expected.begin(), kValues, expected.begin() + kValues);
+    std::copy(written.begin(), written.end(), expected.begin() + 3 * kValues);
+    std::vector<float> all(expected.size());
+    pair.fetch(host_view(DType::kF32, {kItems, kValues}, all.data()), device);
+    result.see_error(relative_error(all, expected));
+    return result;
 }
 
 CaseResult run_head(Pair& pair, const Table& table, std::int64_t vocabulary) {
@@ -190,6 +230,7 @@ std::vector<Case> row_cases(Pair& pair) {
     constexpr std::int64_t kHeadVocabulary = 4096;
     auto head = make_table(pair, DType::kQ6_K, kHeadVocabulary, seed);
     cases.push_back([&pair, head] { return run_head(pair, *head, kHeadVocabulary); });
+    cases.push_back([&pair] { return run_items(pair); });
     return cases;
 }
 
