@@ -32,10 +32,9 @@ void Scratch::reserve(const StepLimits& limits, int thread_count, bool with_doub
         thread.work = arena.take_array<float>(work_values);
         if (with_doubles) thread.work_double = arena.take_array<double>(work_values);
     }
-    const auto samplers = static_cast<std::size_t>(
-        limits.logit_rows < thread_count ? limits.logit_rows : thread_count);
-    for (std::size_t t = 0; t < samplers; ++t)
-        threads[t].sampling.reserve(limits.vocabulary);
+    // Any thread may draw any row.
+    for (ThreadScratch& thread : threads)
+        thread.sampling.reserve(limits.vocabulary);
 }
 
 }  // namespace kernels::cpu

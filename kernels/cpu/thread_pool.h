@@ -1,12 +1,20 @@
 // A few threads that share one loop at a time.
 //
-//   caller:  run(count, body) ── epoch + 1 ──▶ body(thread 0, part 0) ── waits for the others
-//   worker:  polls a little, then sleeps ────▶ body(thread t, part t) ── pending - 1
+//   caller:  run(count, body) ── publishes (epoch, parts, next = 0) ─▶ claims parts ─▶ waits for
+//   worker:  polls, gives way, then sleeps ── sees the epoch ────────▶ claims parts    the last one
 //
-// The partition is static: thread t of T takes [count*t/T, count*(t+1)/T). Which thread does what
-// is therefore fixed, though no result may depend on it. A step runs hundreds of such loops a few
-// microseconds apart, so a waiting thread polls for a moment and gives way a few times before it
-// sleeps in the kernel.
+// A loop is cut into a few more parts than there are threads, and whoever runs takes the next one:
+// a thread that the system does not schedule delays at most the part it is in, and a loop during
+// which it never runs is done by the others. Who computes what is therefore open, and no result may
+// depend on it. A claim is one compare-and-swap on one word:
+//
+//   claim_   epoch (32) │ parts (16) │ next part (16)
+//
+// so that a thread which comes late cannot take a part of a loop it has not seen.
+//
+// A step runs hundreds of loops a few microseconds apart, and steps follow each other as closely: a
+// waiting thread polls for about as long as that before it sleeps in the kernel, whence it would
+// return only after tens of microseconds.
 #pragma once
 
 #include <atomic>
@@ -16,7 +24,7 @@
 
 namespace kernels::cpu {
 
-/// One part of a loop: indices begin..end-1, done by `thread`.
+/// One part of a loop: indices begin..end-1, done by `thread`. A thread may do several parts.
 struct LoopPart {
     int thread;
     std::int64_t begin;
@@ -38,7 +46,8 @@ public:
     /// Pins the calling thread, which is thread 0, once; does nothing without a list of cores.
     void pin_caller();
 
-    /// Runs body(LoopPart) over 0..count-1 and returns when all parts are done. Allocates nothing.
+    /// Runs body(LoopPart) over 0..count-1 and returns when all parts are done. Parts begin in
+    /// ascending order. Allocates nothing.
     template <class Body>
     void run(std::int64_t count, const Body& body) {
         run_erased(
@@ -58,21 +67,23 @@ private:
 
     void run_erased(std::int64_t count, Function function, const void* context);
     void work(int thread);
-    void run_part(int thread) const;
+    void run_parts(int thread, std::uint32_t epoch);
 
     int threads_;
     int polls_;  // before giving way and sleeping
     std::vector<int> cores_;
     bool caller_is_pinned_ = false;
 
-    // The loop in progress: written by the caller before `epoch_` is raised (release), read by the
-    // workers after they see it (acquire); `pending_` orders the way back.
+    // The loop in progress: written by the caller before it publishes `claim_` (release), read by a
+    // thread after it has claimed a part (acquire). Unchanged until every claimed part is done.
     Function function_ = nullptr;
     const void* context_ = nullptr;
     std::int64_t count_ = 0;
+    bool is_running_ = false;
     bool stop_ = false;
-    alignas(64) std::atomic<std::uint32_t> epoch_{0};
-    alignas(64) std::atomic<std::uint32_t> pending_{0};
+    alignas(64) std::atomic<std::uint64_t> claim_{0};
+    alignas(64) std::atomic<std::uint32_t> epoch_{0};  // what workers wait for
+    alignas(64) std::atomic<std::uint32_t> done_{0};   // parts; orders the way back to the caller
 
     std::vector<std::thread> workers_;
 };
