@@ -33,6 +33,7 @@ Stepper::Stepper(StepRunner& runner, const EngineLimits& limits)
     views_.reserve(requests);
     matches_.reserve(requests);
     candidates_.reserve(requests);
+    ended_.reserve(static_cast<std::size_t>(limits.sequences_max));
     shared_.reserve(static_cast<std::size_t>(blocks_per_sequence_));
 }
 
@@ -274,6 +275,10 @@ void Stepper::accept_tokens(const kernels::StepOutputs& outputs, Clock::time_poi
         accept(entry, outputs, logit_row, now);
         logit_row += static_cast<std::size_t>(entry.logit_rows);
     }
+    // Only now: what the last step gave is valid until the runner is called again.
+    for (const Ended& ended : ended_)
+        finish(*ended.sequence, ended.reason, ended.error, now);
+    ended_.clear();
 }
 
 /// Takes over the rows of one sequence: all known tokens, and drafts as long as they are what was
@@ -287,7 +292,7 @@ void Stepper::accept(const StepBuilder::Entry& entry, const kernels::StepOutputs
     if (entry.logit_rows == 0) return;
     std::int32_t accepted = 0;
     std::optional<FinishReason> reason;
-    std::string error;
+    const char* error = "";
     while (true) {
         const std::size_t row = logit_row + static_cast<std::size_t>(accepted);
         assert(row < outputs.sampled.size() && row < outputs.error.size());
@@ -310,8 +315,8 @@ void Stepper::accept(const StepBuilder::Entry& entry, const kernels::StepOutputs
         sequence.replay_rows = 1 + accepted;
         drafter_.record_verified(sequence, drafts, accepted);
     }
-    step_stats_.generated_tokens += accepted + (error.empty() ? 1 : 0);
-    if (reason) finish(sequence, *reason, error, now);
+    step_stats_.generated_tokens += accepted + (*error == '\0' ? 1 : 0);
+    if (reason) ended_.push_back({.sequence = &sequence, .reason = *reason, .error = error});
 }
 
 /// Whoever has come to a checkpoint leaves it.

@@ -84,6 +84,12 @@ private:
     TokenBudget budget_;
     std::vector<std::unique_ptr<Sequence>> sequences_;  // waiting and running, by arrival
     std::vector<std::unique_ptr<Sequence>> finished_;
+    struct Ended {
+        Sequence* sequence;
+        FinishReason reason;
+        const char* error;
+    };
+    std::vector<Ended> ended_;                 // in this step, not yet finished
     std::vector<SequenceView> views_;          // of sequences_, for the scheduler
     std::vector<PrefixCache::Match> matches_;  // of sequences_, where looked up
     std::vector<std::int32_t> candidates_;     // work memory of look_up_waiting

@@ -11,7 +11,6 @@
 #endif
 
 namespace golden {
-namespace {
 
 tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
     const SessionOptions& options) {
@@ -28,8 +27,6 @@ tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
     return tl::unexpected("backend '" + options.backend + "' is not in this build; there are " +
                           backend_names());
 }
-
-}  // namespace
 
 std::vector<std::string> backend_list() {
     std::vector<std::string> names{"cpu", "cpu-reference"};

@@ -39,6 +39,9 @@ struct Chunk {
 /// Names accepted by SessionOptions.backend, and the same in one line.
 std::vector<std::string> backend_list();
 std::string backend_names();
+/// The backend that the options name.
+tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
+    const SessionOptions& options);
 
 class ModelSession {
 public:

@@ -136,6 +136,7 @@ void FakeStepRunner::keep_hidden(std::int32_t row, std::int32_t slot, std::int32
 
 void FakeStepRunner::replay(std::int32_t slot, std::int32_t rows, std::int32_t) {
     Slot& of = slots_[at(slot)];
+    outputs_ = {};  // as a real runner, which steps for this
     ASSERT_LE(at(rows), of.replay.size());
     for (std::int32_t i = 0; i < rows; ++i)
         of.state = mix(of.state, static_cast<std::uint64_t>(of.replay[at(i)]));
