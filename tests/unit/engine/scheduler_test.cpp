@@ -231,6 +231,81 @@ TEST(SchedulerTest, AdmitsNobodyInAStepThatPreempts) {
     EXPECT_THAT(step.admitted, IsEmpty());
 }
 
+SequenceView drafting(std::int32_t tokens, std::int32_t drafts, std::uint64_t arrival) {
+    SequenceView view = decoding(tokens, arrival);
+    view.drafts = drafts;
+    return view;
+}
+
+constexpr ScheduleLimits kDraftLimits{
+    .token_budget = 64, .sequence_limit = 8, .block_tokens = 16, .logit_rows = 20};
+
+TEST(SchedulerTest, DraftsRideBehindTheirDecodeRow) {
+    EXPECT_THAT(plan({drafting(20, 3, 1), decoding(30, 2)}, {}, kDraftLimits).decode,
+                ElementsAre(rows_of(0, 4), rows_of(1, 1)));
+}
+
+TEST(SchedulerTest, NobodyDraftsWithoutSpareLogitRows) {
+    EXPECT_THAT(plan({drafting(20, 3, 1)}).decode, ElementsAre(rows_of(0, 1)));
+    // Twelve rows are spare: eight may always yield a token.
+    const StepPlan step =
+        plan({drafting(20, 5, 1), drafting(20, 5, 2), drafting(20, 5, 3)}, {}, kDraftLimits);
+    EXPECT_THAT(step.decode, ElementsAre(rows_of(0, 6), rows_of(1, 6), rows_of(2, 3)));
+}
+
+TEST(SchedulerTest, DraftsLeaveEveryDecodingSequenceItsRow) {
+    ScheduleLimits limits = kDraftLimits;
+    limits.token_budget = limits.sequence_limit = 4;
+    const StepPlan step =
+        plan({drafting(20, 5, 1), drafting(20, 5, 2), decoding(9, 3)}, {}, limits);
+    EXPECT_THAT(step.decode, ElementsAre(rows_of(0, 2), rows_of(1, 1), rows_of(2, 1)));
+}
+
+TEST(SchedulerTest, NobodyIsPreemptedForADraft) {
+    // Sixteen tokens fill the block; a draft would need the next one.
+    const StepPlan step =
+        plan({drafting(16, 2, 1), decoding(20, 2)}, {.blocks_free = 0}, kDraftLimits);
+    EXPECT_THAT(step.preempted, IsEmpty());
+    EXPECT_THAT(step.decode, ElementsAre(rows_of(0, 1), rows_of(1, 1)));
+}
+
+TEST(SchedulerTest, AChunkStopsAtACheckpointAndNotBehindIt) {
+    SequenceView prompt = waiting(50, 1);
+    prompt.chunk_end = 30;
+    EXPECT_THAT(plan({prompt}).prefill, ElementsAre(rows_of(0, 30)));
+    prompt = prefilling(50, 30, 1);
+    prompt.chunk_end = 30;
+    EXPECT_THAT(plan({prompt}).prefill, ElementsAre(rows_of(0, 20)));
+    prompt.chunk_end = 45;
+    EXPECT_THAT(plan({prompt}).prefill, ElementsAre(rows_of(0, 15)));
+}
+
+TEST(SchedulerTest, WhatTheCacheGivesNeedsNoRowsAndSharedBlocksNoRoom) {
+    SequenceView resumed = waiting(100, 1);
+    resumed.computed = 90;
+    resumed.blocks = 5;  // of the seven it needs, others read these now
+    EXPECT_THAT(plan({resumed}, {.blocks_free = 2}).prefill, ElementsAre(rows_of(0, 10)));
+    EXPECT_THAT(plan({resumed}, {.blocks_free = 1}).admitted, IsEmpty());
+    resumed.copies = 1;
+    EXPECT_THAT(plan({resumed}, {.blocks_free = 2}).admitted, IsEmpty());
+    EXPECT_THAT(plan({resumed}, {.blocks_free = 3}).admitted, ElementsAre(0));
+}
+
+TEST(SchedulerTest, WhoWaitsForItsFirstChoiceHoldsNobodyUp) {
+    SequenceView choice = waiting(10, 1);
+    choice.is_blocked = true;
+    EXPECT_THAT(plan({choice, waiting(10, 2)}).admitted, ElementsAre(1));
+}
+
+TEST(SchedulerTest, ASmallerBudgetShortensChunksOnly) {
+    Scheduler scheduler(kLimits);
+    const std::vector<SequenceView> sequences{decoding(20, 1), prefilling(200, 64, 2)};
+    const StepPlan& step = scheduler.plan(
+        {.sequences = sequences, .blocks_free = 100, .slots_free = 8, .token_budget = 20});
+    EXPECT_THAT(step.decode, ElementsAre(rows_of(0, 1)));
+    EXPECT_THAT(step.prefill, ElementsAre(rows_of(1, 19)));
+}
+
 TEST(SchedulerTest, EqualStatesGiveEqualPlans) {
     const std::vector<SequenceView> sequences{decoding(33, 4), waiting(90, 1),
                                               prefilling(99, 9, 2)};
