@@ -1,9 +1,29 @@
 // Answers of /v1/completions; the object is text_completion in both forms.
+#include <algorithm>
+
 #include "proto/response_parts.h"
 #include "proto/responses.h"
 
 namespace proto {
 namespace {
+
+/// The best tokens and the sampled one, as this endpoint has always had them: an object with texts
+/// as keys. Parts of characters may read alike on the wire; the best of them stays.
+void append_alternatives(std::string& out, const TokenLogprob& token) {
+    std::vector<std::string> keys;
+    const auto add = [&](std::string_view text, double logprob) {
+        std::string key = json_string(text);
+        if (std::ranges::find(keys, key) != keys.end()) return;
+        out += (keys.empty() ? "" : ",") + key + ':';
+        append_number(out, logprob);
+        keys.push_back(std::move(key));
+    };
+    out += '{';
+    for (const TokenLogprob::Alternative& alternative : token.top)
+        add(alternative.token, alternative.logprob);
+    add(token.token, token.logprob);
+    out += '}';
+}
 
 void append_logprobs(std::string& out, const std::optional<CompletionChoice::Logprobs>& logprobs) {
     if (!logprobs) {
@@ -19,14 +39,7 @@ void append_logprobs(std::string& out, const std::optional<CompletionChoice::Log
         values += comma;
         append_number(values, token.logprob);
         tops += comma;
-        tops += '{';
-        for (std::size_t j = 0; j < token.top.size(); ++j) {
-            if (j > 0) tops += ',';
-            append_json_string(tops, token.top[j].token);
-            tops += ':';
-            append_number(tops, token.top[j].logprob);
-        }
-        tops += '}';
+        append_alternatives(tops, token);
     }
     for (std::size_t i = 0; i < logprobs->text_offset.size(); ++i) {
         if (i > 0) offsets += ',';

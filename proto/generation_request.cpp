@@ -89,6 +89,12 @@ Result<void> read_stream_options(const Json& body, GenerationRequest& request) {
     return {};
 }
 
+void read_optional(const Json& body, std::string_view name, std::optional<int>& out) {
+    std::optional<std::int64_t> value;
+    read_member(body, name, value);
+    if (value) out = static_cast<int>(*value);  // the table's range fits
+}
+
 void read_plain_members(const Json& body, GenerationRequest& request) {
     read_member(body, "model", request.model);
     read_member(body, "max_completion_tokens", request.max_tokens);
@@ -116,11 +122,8 @@ void read_plain_members(const Json& body, GenerationRequest& request) {
     read_member(body, "cache_salt", request.cache_salt);
     read_member(body, "return_token_ids", request.return_token_ids);
     read_member(body, "include_timings", request.include_timings);
-    if (find_member(body, "priority") != nullptr) {
-        int priority = 0;
-        read_member(body, "priority", priority);
-        request.priority = priority;
-    }
+    read_optional(body, "priority", request.priority);
+    read_optional(body, "draft_tokens", request.draft_tokens);
 }
 
 }  // namespace

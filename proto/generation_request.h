@@ -57,6 +57,7 @@ struct GenerationRequest {
     std::optional<Constraint> constraint;
 
     std::optional<int> priority;
+    std::optional<int> draft_tokens;  // most drafts a step; 0: no speculation
     std::string prompt_cache_key, user, cache_salt;
     bool return_token_ids = false, include_timings = false;
 

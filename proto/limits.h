@@ -52,6 +52,7 @@ inline constexpr std::size_t kToolsBytesMax = kMiB;
 inline constexpr std::size_t kToolNameBytesMax = 64;
 inline constexpr std::size_t kTemplateKwargsMax = 32;
 inline constexpr std::size_t kPromptsMax = 16;
+inline constexpr int kChoicesMax = 16;  // `n`
 inline constexpr std::size_t kSchemaBytesMax = 256 * kKiB;
 inline constexpr int kSchemaDepthMax = 64;
 inline constexpr std::size_t kRegexBytesMax = 4 * kKiB;

@@ -33,7 +33,7 @@ struct OutputParser::Impl final : parse::CallSink {
         for (const char c : text) {
             pending += c;
             decide(Moment::kMore);
-            if (pending.size() > kUndecidedMax) decide(Moment::kLimit);
+            if (pending.size() > options.undecided_max) decide(Moment::kLimit);
         }
     }
 
@@ -46,7 +46,8 @@ struct OutputParser::Impl final : parse::CallSink {
     /// room again; at the end nothing is left.
     void decide(Moment moment) {
         while (!pending.empty() && step(moment)) {
-            if (moment == Moment::kLimit && pending.size() <= kUndecidedMax) moment = Moment::kMore;
+            const bool has_room = pending.size() <= options.undecided_max;
+            if (moment == Moment::kLimit && has_room) moment = Moment::kMore;
         }
     }
 
@@ -229,6 +230,7 @@ struct OutputParser::Impl final : parse::CallSink {
     bool emit_text(std::size_t size) {
         const std::string_view text = std::string_view(pending).substr(0, size);
         if (state == State::kReasoning) {
+            note_origin(TextOrigin::Kind::kReasoning, text);
             append<ReasoningDelta>(text);
         } else {
             on_content(text);
@@ -238,12 +240,26 @@ struct OutputParser::Impl final : parse::CallSink {
 
     bool consume(std::size_t size) {
         pending.erase(0, size);
+        decided_bytes += size;
         return true;
+    }
+
+    /// `text` is a part of `pending`.
+    void note_origin(TextOrigin::Kind kind, std::string_view text) {
+        if (!options.reports_origins) return;
+        const std::size_t begin =
+            decided_bytes + static_cast<std::size_t>(text.data() - pending.data());
+        if (!origins.empty() && origins.back().kind == kind && origins.back().bytes.end == begin) {
+            origins.back().bytes.end += text.size();
+        } else {
+            origins.push_back({kind, {begin, begin + text.size()}});
+        }
     }
 
     void on_content(std::string_view text) override {
         if (text.empty()) return;
         has_content = true;
+        note_origin(TextOrigin::Kind::kContent, text);
         append<ContentDelta>(text);
     }
     void on_arguments(std::string_view json) override {
@@ -275,6 +291,8 @@ struct OutputParser::Impl final : parse::CallSink {
     bool looks_for_calls = false;
     State state = State::kContent;
     std::string pending;  // undecided text
+    std::size_t decided_bytes = 0;
+    std::vector<TextOrigin> origins;
     std::vector<OutputDelta> deltas;
     std::unique_ptr<parse::CallParser> call;  // in kCall
     int call_count = 0;
@@ -303,6 +321,12 @@ std::vector<OutputDelta> OutputParser::finish(FinishKind kind) {
     return std::exchange(impl_->deltas, {});
 }
 
+std::vector<TextOrigin> OutputParser::take_origins() {
+    return std::exchange(impl_->origins, {});
+}
+std::size_t OutputParser::decided_bytes() const {
+    return impl_->decided_bytes;
+}
 bool OutputParser::in_reasoning() const {
     return impl_->state == Impl::State::kReasoning;
 }

@@ -63,6 +63,9 @@ using OutputDelta = std::variant<ReasoningDelta, ContentDelta, ToolCallStart, To
 /// "call_" and 24 random letters and digits. Each call draws anew.
 std::string random_tool_call_id();
 
+/// More undecided text than this is decided as text.
+inline constexpr std::size_t kUndecidedMax = 4096;
+
 struct ParserOptions {
     OutputFormat format = OutputFormat::kNone;
     ParserState initial = ParserState::kContent;
@@ -75,12 +78,17 @@ struct ParserOptions {
     /// Whether template or vocabulary know think tags; without them START is CONTENT.
     bool think_tags = true;
     std::function<std::string()> make_id = random_tool_call_id;
+    bool reports_origins = false;  // fills take_origins()
+    std::size_t undecided_max = kUndecidedMax;
 };
 
-/// More undecided text than this is decided as text.
-inline constexpr std::size_t kUndecidedMax = 4096;
+/// Which bytes of all text fed so far a piece of reasoning or content is a copy of.
+struct TextOrigin {
+    enum class Kind { kReasoning, kContent } kind = Kind::kContent;
+    ByteSpan bytes;
+};
 
-/// Used by one thread at a time. Memory: the undecided tail, at most kUndecidedMax bytes, and one
+/// Used by one thread at a time. Memory: the undecided tail, at most `undecided_max` bytes, and one
 /// parameter value that can only be written when it is complete.
 class OutputParser {
 public:
@@ -94,6 +102,11 @@ public:
     /// Releases what is held. Called once; feed must not follow.
     std::vector<OutputDelta> finish(FinishKind kind);
 
+    /// Where the reasoning and the content of the deltas since the last call came from, in order:
+    /// all their bytes are copies of what was fed. Only with `reports_origins`.
+    std::vector<TextOrigin> take_origins();
+    /// Bytes of the fed text that are decided: no later origin begins before them.
+    std::size_t decided_bytes() const;
     /// Whether the reasoning has begun and not ended yet.
     bool in_reasoning() const;
     int tool_call_count() const;

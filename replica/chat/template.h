@@ -21,17 +21,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <tl/expected.hpp>
 
+#include "replica/byte_span.h"
+
 namespace replica::chat {
 
 /// Context values and tool declarations: object keys stay in order, integers and floats apart.
 using Json = nlohmann::ordered_json;
-
-/// Bytes [begin, end) of a text.
-struct ByteSpan {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-    friend bool operator==(const ByteSpan&, const ByteSpan&) = default;
-};
 
 enum class TemplateErrorKind {
     kRaised,       // raise_exception of the template; `message` is its text, unchanged

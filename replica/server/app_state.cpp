@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/http_message.h"
+#include "replica/server/expected_wait.h"
 
 namespace replica::server {
 
@@ -69,24 +70,24 @@ MetricsSnapshot AppState::snapshot() {
     result.selftest_passed = selftest_passed;
     result.uptime = Clock::now() - started_at;
     result.load_seconds = load_seconds;
+    result.gpu_uuid = gpu_uuid();
+    result.config_digest = options.config_digest;
     if (serving) {
         result.is_degraded = serving->model->is_degraded;
         result.kernels = serving->model->kernels;
+        result.device_memory = serving->model->device_memory;
     }
     return result;
+}
+
+std::string AppState::gpu_uuid() const {
+    return "CPU-" + std::to_string(options.replica_index);
 }
 
 double AppState::expected_wait_s() {
     const auto engine = engine_status();
     if (!engine) return 1.0;
-    // What is queued at the measured rate, and an answer of usual length from each ahead of us.
-    constexpr double kPrefillFallback = 2000.0, kDecodeFallback = 40.0, kAnswerTokens = 256.0;
-    const double prefill =
-        engine->prefill_tokens_per_s > 0 ? engine->prefill_tokens_per_s : kPrefillFallback;
-    const double decode =
-        engine->decode_tokens_per_s > 0 ? engine->decode_tokens_per_s : kDecodeFallback;
-    return static_cast<double>(engine->queued_tokens) / prefill +
-           kAnswerTokens * static_cast<double>(requests_waiting(*engine)) / decode;
+    return server::expected_wait_s(*engine, requests_waiting(*engine));
 }
 
 }  // namespace replica::server

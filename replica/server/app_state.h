@@ -45,6 +45,8 @@ struct AppState {
     std::int64_t requests_waiting(const EngineStatus& engine) const;
     proto::ReplicaStatus status();
     MetricsSnapshot snapshot();
+    /// Of the device this replica runs on; "CPU-0" where there is none.
+    std::string gpu_uuid() const;
     /// Seconds until a queue place is free, roughly.
     double expected_wait_s();
 

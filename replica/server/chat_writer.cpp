@@ -1,3 +1,4 @@
+// The JSON of chat answers.
 #include <utility>
 
 #include "proto/sse.h"
@@ -8,90 +9,73 @@ namespace {
 
 class ChatWriter final : public ResponseWriter {
 public:
-    explicit ChatWriter(const PreparedRequest& request)
-        : head_(request.head),
+    ChatWriter(const PreparedRequest& request, const Tokenizer& tokenizer)
+        : ResponseWriter(request),
+          tokenizer_(tokenizer),
           field_(request.reasoning_field),
-          include_usage_(request.include_usage),
-          include_timings_(request.include_timings),
-          return_token_ids_(request.return_token_ids),
           chunks_(request.head, {.include_usage = request.include_usage, .field = field_}),
-          choices_(request.choices.size()) {
-        if (!return_token_ids_) return;
-        for (proto::ChatChoice& choice : choices_)
-            choice.token_ids.emplace();
-    }
+          choice_count_(static_cast<int>(request.choice_count())) {}
 
     std::string opening() override {
         std::string events;
-        for (std::size_t i = 0; i < choices_.size(); ++i) {
-            events += proto::sse_data(chunks_.role(static_cast<int>(i)));
+        for (int choice = 0; choice < choice_count_; ++choice) {
+            events += proto::sse_data(chunks_.role(choice));
         }
         return events;
-    }
-
-    std::string chunk(const ChoiceUpdate& update) override {
-        std::string events;
-        // The ids of an update ride on its first chunk; ids without text wait for the next one.
-        std::vector<std::int32_t>& ids = waiting_ids(update.choice);
-        ids.insert(ids.end(), update.token_ids.begin(), update.token_ids.end());
-        const auto emit = [&](auto&& make) {
-            proto::ChunkExtra extra;
-            if (return_token_ids_ && !ids.empty()) extra.token_ids = &ids;
-            events += proto::sse_data(make(extra));
-            ids.clear();
-        };
-        for (const chat::OutputDelta& delta : update.deltas) {
-            emit([&](proto::ChunkExtra extra) { return delta_chunk(update.choice, delta, extra); });
-        }
-        if (update.end && is_clean(*update.end)) {
-            emit([&](proto::ChunkExtra extra) {
-                return chunks_.finish(update.choice, update.end->finish_reason,
-                                      update.end->stop_reason, extra);
-            });
-        }
-        return events;
-    }
-
-    std::string closing(const GenerationTotals& totals) override {
-        if (!include_usage_) return {};
-        return proto::sse_data(chunks_.usage(totals.usage, timings(totals)));
-    }
-
-    void collect(ChoiceUpdate update) override {
-        proto::ChatChoice& choice = choices_[static_cast<std::size_t>(update.choice)];
-        for (chat::OutputDelta& delta : update.deltas)
-            add(std::move(delta), choice);
-        if (choice.token_ids) {
-            choice.token_ids->insert(choice.token_ids->end(), update.token_ids.begin(),
-                                     update.token_ids.end());
-        }
-        if (update.end) {
-            choice.finish_reason = update.end->finish_reason;
-            choice.stop_reason = update.end->stop_reason;
-        }
-    }
-
-    std::string body(const GenerationTotals& totals) override {
-        for (proto::ChatChoice& choice : choices_) {
-            // Null says "only calls"; an answer without any text is an empty one.
-            if (!choice.content && choice.tool_calls.empty()) choice.content.emplace();
-        }
-        return proto::chat_completion_json(head_, choices_, totals.usage, field_, timings(totals));
     }
 
 private:
-    std::optional<proto::Timings> timings(const GenerationTotals& totals) const {
-        if (!include_timings_) return std::nullopt;
-        return totals.timings;
+    std::string part_json(int choice, const ChoiceParts& part) override {
+        proto::ChunkExtra extra;
+        if (!part.token_ids.empty()) extra.token_ids = &part.token_ids;
+        if (part.deltas.empty()) {
+            return chunks_.finish(choice, part.finish_reason, part.stop_reason, extra);
+        }
+        const ChoiceDelta& delta = part.deltas.front();
+        proto::ChoiceLogprobs logprobs;
+        if (!delta.tokens.empty()) {
+            add_logprobs(delta, logprobs);
+            extra.logprobs = &logprobs;
+        }
+        return delta_json(choice, delta.what, extra);
     }
 
-    std::vector<std::int32_t>& waiting_ids(int choice) {
-        if (waiting_ids_.empty()) waiting_ids_.resize(choices_.size());
-        return waiting_ids_[static_cast<std::size_t>(choice)];
+    std::string usage_json(const proto::Usage& usage, const Timings& timings) override {
+        return chunks_.usage(usage, timings);
     }
 
-    std::string delta_chunk(int choice, const chat::OutputDelta& delta,
-                            proto::ChunkExtra extra) const {
+    std::string body_json(std::vector<ChoiceParts> choices, const proto::Usage& usage,
+                          const Timings& timings) override {
+        std::vector<proto::ChatChoice> wire;
+        for (ChoiceParts& parts : choices)
+            wire.push_back(whole_choice(std::move(parts)));
+        return proto::chat_completion_json(head_, wire, usage, field_, timings);
+    }
+
+    proto::ChatChoice whole_choice(ChoiceParts parts) const {
+        proto::ChatChoice choice;
+        if (wants_logprobs_) choice.logprobs.emplace();
+        for (ChoiceDelta& delta : parts.deltas) {
+            if (wants_logprobs_) add_logprobs(delta, *choice.logprobs);
+            add(std::move(delta.what), choice);
+        }
+        // Null says "only calls"; an answer without any text is an empty one.
+        if (!choice.content && choice.tool_calls.empty()) choice.content.emplace();
+        choice.finish_reason = std::move(parts.finish_reason);
+        choice.stop_reason = std::move(parts.stop_reason);
+        if (return_token_ids_) choice.token_ids = std::move(parts.token_ids);
+        return choice;
+    }
+
+    void add_logprobs(const ChoiceDelta& delta, proto::ChoiceLogprobs& out) const {
+        const bool is_reasoning = std::holds_alternative<chat::ReasoningDelta>(delta.what);
+        auto& list = is_reasoning ? out.reasoning_content : out.content;
+        for (const TokenEntry& entry : delta.tokens)
+            list.push_back(wire_logprob(entry, tokenizer_));
+    }
+
+    std::string delta_json(int choice, const chat::OutputDelta& delta,
+                           proto::ChunkExtra extra) const {
         if (const auto* content = std::get_if<chat::ContentDelta>(&delta)) {
             return chunks_.content(choice, content->text, extra);
         }
@@ -122,18 +106,17 @@ private:
         }
     }
 
-    proto::ResponseHead head_;
+    const Tokenizer& tokenizer_;
     proto::ReasoningField field_;
-    bool include_usage_, include_timings_, return_token_ids_;
     proto::ChatChunkWriter chunks_;
-    std::vector<proto::ChatChoice> choices_;              // whole answers
-    std::vector<std::vector<std::int32_t>> waiting_ids_;  // streams
+    int choice_count_;
 };
 
 }  // namespace
 
-std::unique_ptr<ResponseWriter> make_chat_writer(const PreparedRequest& request) {
-    return std::make_unique<ChatWriter>(request);
+std::unique_ptr<ResponseWriter> make_chat_writer(const PreparedRequest& request,
+                                                 const Tokenizer& tokenizer) {
+    return std::make_unique<ChatWriter>(request, tokenizer);
 }
 
 }  // namespace replica::server

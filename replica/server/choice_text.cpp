@@ -9,6 +9,7 @@ namespace replica::server {
 using chat::ContentDelta;
 using chat::OutputDelta;
 using chat::ReasoningDelta;
+using chat::TextOrigin;
 using chat::ToolCallArguments;
 using chat::ToolCallStart;
 
@@ -36,13 +37,19 @@ bool JsonObjectEnd::feed(std::string_view text) {
     return is_closed_;
 }
 
+ChoiceDelta::ChoiceDelta(OutputDelta what_in, std::vector<TokenEntry> tokens_in)
+    : what(std::move(what_in)), tokens(std::move(tokens_in)) {}
+
 ChoiceText::ChoiceText(const Tokenizer& tokenizer, const std::vector<TokenId>& tag_tokens,
                        ChoiceTextOptions options)
     : tokenizer_(tokenizer),
       tag_tokens_(tag_tokens),
       options_(std::move(options)),
       matcher_(make_matcher()) {
-    if (options_.parser) parser_.emplace(*options_.parser);
+    if (options_.wants_logprobs) ledger_.emplace();
+    if (!options_.parser) return;
+    options_.parser->reports_origins = options_.wants_logprobs;
+    parser_.emplace(*options_.parser);
 }
 
 chat::StopMatcher ChoiceText::make_matcher() const {
@@ -50,45 +57,104 @@ chat::StopMatcher ChoiceText::make_matcher() const {
         {.strings = options_.stop, .include_stop_string = options_.include_stop_string});
 }
 
-ChoiceText::Step ChoiceText::feed(TokenId token) {
+ChoiceText::Step ChoiceText::feed(TokenId token, const kernels::RowLogprobs* logprobs) {
     assert(!has_stopped_ && "the engine sends no token after the verdict to stop");
-    const bool is_spelled_out = !options_.skip_special_tokens ||
-                                std::binary_search(tag_tokens_.begin(), tag_tokens_.end(), token);
-    std::string text;
-    decoder_.feed(tokenizer_.piece(token, {.render_special = is_spelled_out}), text);
+    const bool was_reasoning = parser_ && parser_->in_reasoning();
     Step step;
-    if (!parser_) {
-        route({ContentDelta{std::move(text)}}, step.deltas);
-    } else {
-        const bool was_reasoning = parser_->in_reasoning();
-        route(parser_->feed(text), step.deltas);
-        // The closing tag counts as reasoning; the first token of a plain answer does not.
-        if (was_reasoning && (parser_->in_reasoning() || has_reasoning_)) ++reasoning_tokens_;
+    route(parse(decode(token, logprobs)), step.deltas);
+    // The closing tag counts as reasoning; the first token of a plain answer does not.
+    if (was_reasoning && (parser_->in_reasoning() || has_reasoning_)) ++reasoning_tokens_;
+    if (ledger_) {
+        ledger_->forget_before(parser_ ? parser_->decided_bytes() : ledger_->decoded_bytes());
     }
     step.must_stop = has_stopped_;
     return step;
 }
 
-std::vector<OutputDelta> ChoiceText::finish(const FinishInfo& info, ChoiceEnd& end) {
-    std::vector<OutputDelta> out;
+/// The whole characters that `token` completes.
+std::string ChoiceText::decode(TokenId token, const kernels::RowLogprobs* logprobs) {
+    const bool is_spelled_out = !options_.skip_special_tokens ||
+                                std::binary_search(tag_tokens_.begin(), tag_tokens_.end(), token);
+    const std::string piece = tokenizer_.piece(token, {.render_special = is_spelled_out});
+    std::string text;
+    if (!ledger_) {
+        decoder_.feed(piece, text);
+        return text;
+    }
+    assert(logprobs != nullptr && "the engine gives log-probabilities to who asked for them");
+    ledger_->feed({.token = token, .text_offset = 0, .logprobs = *logprobs}, piece, decoder_, text);
+    return text;
+}
+
+/// What new characters are; without a parser all of them are content.
+std::vector<OutputDelta> ChoiceText::parse(std::string text) {
+    std::vector<OutputDelta> deltas;
+    if (parser_) {
+        deltas = parser_->feed(text);
+        if (!ledger_) return deltas;
+        for (const TextOrigin& origin : parser_->take_origins())
+            ledger_->add_origin(origin);
+        return deltas;
+    }
+    if (ledger_) {
+        const std::size_t end = ledger_->decoded_bytes();
+        ledger_->add_origin({Kind::kContent, {end - text.size(), end}});
+    }
+    deltas.emplace_back(ContentDelta{std::move(text)});
+    return deltas;
+}
+
+std::vector<OutputDelta> ChoiceText::finish_parser(chat::FinishKind kind) {
+    std::vector<OutputDelta> deltas = parser_->finish(kind);
+    if (!ledger_) return deltas;
+    for (const TextOrigin& origin : parser_->take_origins())
+        ledger_->add_origin(origin);
+    return deltas;
+}
+
+std::vector<TokenEntry> ChoiceText::tokens_of(Kind kind, std::size_t bytes) {
+    std::vector<TokenEntry> tokens;
+    if (ledger_) ledger_->take(kind, bytes, tokens);
+    return tokens;
+}
+
+std::vector<ChoiceDelta> ChoiceText::finish(const FinishInfo& info, ChoiceEnd& end) {
+    Deltas out;
     const bool is_whole =
         info.reason == FinishReason::kStop || info.reason == FinishReason::kLength;
-    if (!has_stopped_ && is_whole) {
-        std::string text;
+    if (!has_stopped_ && is_whole) release_all(info.reason, out);
+    name_the_end(info, end);
+    const auto ms = [](std::chrono::duration<double> time) { return time.count() * 1e3; };
+    end.prompt_tokens = info.prompt_tokens;
+    end.cached_tokens = info.cached_tokens;
+    end.completion_tokens = info.generated_tokens;
+    end.reasoning_tokens = has_reasoning_ ? reasoning_tokens_ : 0;
+    end.timings = {.queue_ms = ms(info.queue_time),
+                   .prefill_ms = ms(info.prefill_time),
+                   .decode_ms = ms(info.decode_time),
+                   .drafted = info.drafted_tokens,
+                   .accepted = info.accepted_tokens};
+    if (parser_) end.parse_fallbacks = parser_->fallbacks();
+    return out;
+}
+
+/// What decoder, parser and matcher still hold.
+void ChoiceText::release_all(FinishReason reason, Deltas& out) {
+    std::string text;
+    if (ledger_) {
+        ledger_->finish(decoder_, text);
+    } else {
         decoder_.finish(text);
-        if (parser_) {
-            route(parser_->feed(text), out);
-            if (!has_stopped_) {
-                route(
-                    parser_->finish(info.reason == FinishReason::kLength ? chat::FinishKind::kLength
-                                                                         : chat::FinishKind::kEnd),
-                    out);
-            }
-        } else {
-            route({ContentDelta{std::move(text)}}, out);
-        }
-        if (!has_stopped_) release_held_content(out);
     }
+    route(parse(std::move(text)), out);
+    if (parser_ && !has_stopped_) {
+        const bool is_cut = reason == FinishReason::kLength;
+        route(finish_parser(is_cut ? chat::FinishKind::kLength : chat::FinishKind::kEnd), out);
+    }
+    if (!has_stopped_) release_held_content(out);
+}
+
+void ChoiceText::name_the_end(const FinishInfo& info, ChoiceEnd& end) const {
     const bool has_calls = parser_ && parser_->tool_call_count() > 0;
     switch (info.reason) {
         case FinishReason::kCancelled:
@@ -112,18 +178,9 @@ std::vector<OutputDelta> ChoiceText::finish(const FinishInfo& info, ChoiceEnd& e
                          *info.stop_token) != options_.stop_token_ids.end()) {
         end.stop_reason = std::int64_t{*info.stop_token};
     }
-    const auto ms = [](std::chrono::duration<double> time) { return time.count() * 1e3; };
-    end.prompt_tokens = info.prompt_tokens;
-    end.completion_tokens = info.generated_tokens;
-    end.reasoning_tokens = has_reasoning_ ? reasoning_tokens_ : 0;
-    end.timings = {.queue_ms = ms(info.queue_time),
-                   .prefill_ms = ms(info.prefill_time),
-                   .decode_ms = ms(info.decode_time)};
-    if (parser_) end.parse_fallbacks = parser_->fallbacks();
-    return out;
 }
 
-void ChoiceText::route(std::vector<OutputDelta> deltas, std::vector<OutputDelta>& out) {
+void ChoiceText::route(std::vector<OutputDelta> deltas, Deltas& out) {
     for (OutputDelta& delta : deltas) {
         if (has_stopped_) return;
         if (auto* reasoning = std::get_if<ReasoningDelta>(&delta)) {
@@ -143,34 +200,40 @@ void ChoiceText::route(std::vector<OutputDelta> deltas, std::vector<OutputDelta>
     }
 }
 
-void ChoiceText::route_reasoning(std::string text, std::vector<OutputDelta>& out) {
+void ChoiceText::route_reasoning(std::string text, Deltas& out) {
     if (text.empty()) return;
     has_reasoning_ = true;
+    std::vector<TokenEntry> tokens = tokens_of(Kind::kReasoning, text.size());
     if (options_.reasoning == ReasoningMode::kHidden) return;
     if (options_.reasoning == ReasoningMode::kSeparate) {
-        out.emplace_back(ReasoningDelta{std::move(text)});
+        out.emplace_back(ReasoningDelta{std::move(text)}, std::move(tokens));
         return;
     }
-    if (!is_inline_open_) text.insert(0, "<think>\n");
+    if (!is_inline_open_) text = std::string("<think>\n").append(text);
     is_inline_open_ = true;
-    out.emplace_back(ContentDelta{std::move(text)});
+    out.emplace_back(ContentDelta{std::move(text)}, std::move(tokens));
 }
 
-void ChoiceText::close_inline_reasoning(std::vector<OutputDelta>& out) {
+void ChoiceText::close_inline_reasoning(Deltas& out) {
     if (!is_inline_open_) return;
     is_inline_open_ = false;
     out.emplace_back(ContentDelta{"\n</think>\n\n"});
 }
 
-void ChoiceText::route_content(std::string_view text, std::vector<OutputDelta>& out) {
+void ChoiceText::route_content(std::string_view text, Deltas& out) {
     std::string decided = matcher_.feed(text);
     has_stopped_ = matcher_.matched();
-    if (!decided.empty()) out.emplace_back(ContentDelta{std::move(decided)});
+    if (decided.empty()) return;
+    std::vector<TokenEntry> tokens = tokens_of(Kind::kContent, decided.size());
+    out.emplace_back(ContentDelta{std::move(decided)}, std::move(tokens));
 }
 
-void ChoiceText::release_held_content(std::vector<OutputDelta>& out) {
+void ChoiceText::release_held_content(Deltas& out) {
     std::string held = matcher_.finish();
-    if (!held.empty()) out.emplace_back(ContentDelta{std::move(held)});
+    if (!held.empty()) {
+        std::vector<TokenEntry> tokens = tokens_of(Kind::kContent, held.size());
+        out.emplace_back(ContentDelta{std::move(held)}, std::move(tokens));
+    }
     if (!matcher_.matched()) matcher_ = make_matcher();
 }
 

@@ -3,7 +3,8 @@
 //   token ─▶ bytes ─▶ whole characters ─▶ output parser (chat) ─▶ stop strings ─▶ deltas
 //                                          reasoning, content, calls   (content only)
 //
-// Streamed and plain replies go the same way; a plain reply is the sum of the deltas.
+// Streamed and plain replies go the same way; a plain reply is the sum of the deltas. When
+// log-probabilities are wanted, each delta names the tokens its text is made of (TokenLedger).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "replica/chat/output_parser.h"
 #include "replica/chat/stop_strings.h"
 #include "replica/engine/engine.h"
+#include "replica/server/token_ledger.h"
 #include "replica/tokenizer/stream_decoder.h"
 #include "replica/tokenizer/tokenizer.h"
 
@@ -46,6 +48,15 @@ struct ChoiceTextOptions {
     ReasoningMode reasoning = ReasoningMode::kSeparate;
     bool ends_after_first_call = false;   // parallel_tool_calls: false
     std::vector<TokenId> stop_token_ids;  // the request's own, to name the one that ended it
+    bool wants_logprobs = false;
+};
+
+/// What the client reads next of a choice.
+struct ChoiceDelta {
+    // Defined apart: inlined, GCC 12 warns of copies in a variant's other alternatives.
+    ChoiceDelta(chat::OutputDelta what_in, std::vector<TokenEntry> tokens_in = {});
+    chat::OutputDelta what;
+    std::vector<TokenEntry> tokens;  // with log-probabilities: those that first show here
 };
 
 /// How a choice ended, and what it cost.
@@ -53,7 +64,7 @@ struct ChoiceEnd {
     std::string finish_reason;  // stop, length, tool_calls, cancelled, error
     proto::StopReason stop_reason;
     std::string error;  // for error: a sentence
-    std::int64_t prompt_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
+    std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
     proto::Timings timings;
     std::map<std::string, std::uint64_t> parse_fallbacks;
 };
@@ -67,25 +78,37 @@ public:
                ChoiceTextOptions options);
 
     struct Step {
-        std::vector<chat::OutputDelta> deltas;
+        std::vector<ChoiceDelta> deltas;
         bool must_stop = false;  // a stop string, or the one call that was wanted
     };
-    Step feed(TokenId token);
+    /// `logprobs` is null when they are not wanted.
+    Step feed(TokenId token, const kernels::RowLogprobs* logprobs = nullptr);
     /// Releases what was held. Called once, last.
-    std::vector<chat::OutputDelta> finish(const FinishInfo& info, ChoiceEnd& end);
+    std::vector<ChoiceDelta> finish(const FinishInfo& info, ChoiceEnd& end);
 
 private:
-    void route(std::vector<chat::OutputDelta> deltas, std::vector<chat::OutputDelta>& out);
-    void route_reasoning(std::string text, std::vector<chat::OutputDelta>& out);
-    void route_content(std::string_view text, std::vector<chat::OutputDelta>& out);
-    void release_held_content(std::vector<chat::OutputDelta>& out);
-    void close_inline_reasoning(std::vector<chat::OutputDelta>& out);
+    using Deltas = std::vector<ChoiceDelta>;
+    using Kind = chat::TextOrigin::Kind;
+
+    std::string decode(TokenId token, const kernels::RowLogprobs* logprobs);
+    std::vector<chat::OutputDelta> parse(std::string text);
+    std::vector<chat::OutputDelta> finish_parser(chat::FinishKind kind);
+    std::vector<TokenEntry> tokens_of(Kind kind, std::size_t bytes);
+    void release_all(FinishReason reason, Deltas& out);
+    void name_the_end(const FinishInfo& info, ChoiceEnd& end) const;
+
+    void route(std::vector<chat::OutputDelta> deltas, Deltas& out);
+    void route_reasoning(std::string text, Deltas& out);
+    void route_content(std::string_view text, Deltas& out);
+    void release_held_content(Deltas& out);
+    void close_inline_reasoning(Deltas& out);
     chat::StopMatcher make_matcher() const;
 
     const Tokenizer& tokenizer_;
     const std::vector<TokenId>& tag_tokens_;
     ChoiceTextOptions options_;
     StreamDecoder decoder_;
+    std::optional<TokenLedger> ledger_;  // when log-probabilities are wanted
     std::optional<chat::OutputParser> parser_;
     chat::StopMatcher matcher_;
     JsonObjectEnd first_call_;

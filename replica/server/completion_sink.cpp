@@ -11,11 +11,18 @@ CompletionSink::CompletionSink(const ServedModel& model, ChoiceTextOptions text,
       mailbox_(std::move(mailbox)),
       setup_(setup) {}
 
-void CompletionSink::on_start() {
+void CompletionSink::on_start(std::int32_t cached_tokens) {
     phase_.store(RequestPhase::kPrefill, std::memory_order_relaxed);
+    cached_tokens_.store(cached_tokens, std::memory_order_relaxed);
 }
 
-SinkVerdict CompletionSink::on_token(TokenId token) {
+std::optional<std::int32_t> CompletionSink::cached_tokens() const {
+    const std::int32_t tokens = cached_tokens_.load(std::memory_order_relaxed);
+    if (tokens < 0) return std::nullopt;
+    return tokens;
+}
+
+SinkVerdict CompletionSink::on_token(TokenId token, const kernels::RowLogprobs* logprobs) {
     const Clock::time_point now = Clock::now();
     if (has_token_) {
         metrics_.observe_inter_token(now - last_token_);
@@ -24,10 +31,10 @@ SinkVerdict CompletionSink::on_token(TokenId token) {
         phase_.store(RequestPhase::kDecode, std::memory_order_relaxed);
     }
     last_token_ = now;
-    ChoiceText::Step step = text_.feed(token);
+    ChoiceText::Step step = text_.feed(token, logprobs);
     ChoiceUpdate update{.choice = setup_.choice, .has_first_token = !has_token_};
     has_token_ = true;
-    for (chat::OutputDelta& delta : step.deltas)
+    for (ChoiceDelta& delta : step.deltas)
         append_delta(update.deltas, std::move(delta));
     if (setup_.wants_token_ids) update.token_ids.push_back(token);
     const bool is_news =
@@ -42,7 +49,7 @@ SinkVerdict CompletionSink::on_token(TokenId token) {
 void CompletionSink::on_finish(const FinishInfo& info) {
     ChoiceUpdate update{.choice = setup_.choice};
     ChoiceEnd end;
-    for (chat::OutputDelta& delta : text_.finish(info, end)) {
+    for (ChoiceDelta& delta : text_.finish(info, end)) {
         append_delta(update.deltas, std::move(delta));
     }
     if (has_overflowed_) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "replica/engine/engine.h"
 #include "replica/server/mailbox.h"
@@ -11,7 +12,7 @@
 
 namespace replica::server {
 
-/// on_… run on the engine thread; phase() on any.
+/// on_… run on the engine thread; phase() and cached_tokens() on any.
 class CompletionSink final : public TokenSink {
 public:
     struct Setup {
@@ -23,11 +24,13 @@ public:
     CompletionSink(const ServedModel& model, ChoiceTextOptions text, Metrics& metrics,
                    std::shared_ptr<Mailbox> mailbox, Setup setup);
 
-    void on_start() override;
-    SinkVerdict on_token(TokenId token) override;
+    void on_start(std::int32_t cached_tokens) override;
+    SinkVerdict on_token(TokenId token, const kernels::RowLogprobs* logprobs) override;
     void on_finish(const FinishInfo& info) override;
 
     RequestPhase phase() const { return phase_.load(std::memory_order_relaxed); }
+    /// Of the prompt; none before its computation has begun.
+    std::optional<std::int32_t> cached_tokens() const;
 
 private:
     using Clock = std::chrono::steady_clock;
@@ -40,6 +43,7 @@ private:
     bool has_token_ = false;
     bool has_overflowed_ = false;
     std::atomic<RequestPhase> phase_{RequestPhase::kQueue};
+    std::atomic<std::int32_t> cached_tokens_{-1};  // -1: not known yet
 };
 
 }  // namespace replica::server

@@ -1,9 +1,9 @@
 #include "replica/server/gatekeeper.h"
 
-#include <random>
 #include <string_view>
 
 #include "proto/status.h"
+#include "replica/server/expected_wait.h"
 
 namespace replica::server {
 namespace {
@@ -79,10 +79,8 @@ std::optional<HttpResponse> take_place(AppState& state, HttpRequestHead& head) {
         return std::nullopt;
     }
     state.metrics.count_rejected("queue_full");
-    static thread_local std::minstd_rand random{std::random_device{}()};
-    const double spread = std::uniform_real_distribution<double>(0.0, 1.0)(random);
-    return proto::error_response(
-        state.admission.queue_full({.seconds = state.expected_wait_s(), .spread = spread}));
+    return proto::error_response(state.admission.queue_full(
+        {.seconds = state.expected_wait_s(), .spread = random_spread()}));
 }
 
 }  // namespace

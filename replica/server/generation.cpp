@@ -8,6 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "replica/server/expected_wait.h"
+
 namespace replica::server {
 namespace {
 
@@ -30,16 +32,31 @@ int severity(std::string_view finish_reason) {
     return static_cast<int>(found - kOrder.begin());
 }
 
-proto::ApiError submit_error(SubmitStatus status, const EngineStatus& engine) {
+/// Says which bound was met and how full it is.
+proto::ApiError queue_full(const EngineStatus& engine, std::size_t prompt_tokens) {
+    proto::ApiError error;
+    error.code = proto::ErrorCode::kQueueFull;
+    const std::int64_t wanted = engine.queued_tokens + static_cast<std::int64_t>(prompt_tokens);
+    const bool is_by_tokens = engine.queued_tokens_max > 0 && wanted > engine.queued_tokens_max;
+    const double wait_s = expected_wait_s(engine, is_by_tokens ? 0 : engine.waiting);
+    error.retry_after_s = proto::retry_after_seconds(wait_s, random_spread());
+    error.message = is_by_tokens
+                        ? "The queue is full: it holds " + std::to_string(engine.queued_tokens) +
+                              " of at most " + std::to_string(engine.queued_tokens_max) +
+                              " prompt tokens, and this prompt has " +
+                              std::to_string(prompt_tokens) + "."
+                        : "The queue is full: " + std::to_string(engine.waiting) + " of " +
+                              std::to_string(engine.waiting_max) + " places are taken.";
+    error.message += " Try again in " + std::to_string(*error.retry_after_s) + " seconds.";
+    return error;
+}
+
+proto::ApiError submit_error(SubmitStatus status, const EngineStatus& engine,
+                             std::size_t prompt_tokens) {
     proto::ApiError error;
     switch (status) {
         case SubmitStatus::kQueueFull:
-            error.code = proto::ErrorCode::kQueueFull;
-            error.message = "The queue is full: " + std::to_string(engine.waiting) + " of " +
-                            std::to_string(engine.waiting_max) +
-                            " places are taken. Try again in a moment.";
-            error.retry_after_s = proto::retry_after_seconds(1.0);
-            break;
+            return queue_full(engine, prompt_tokens);
         case SubmitStatus::kStopping:
             error.code = proto::ErrorCode::kDraining;
             error.message = "This server is stopping and takes no new requests.";
@@ -73,33 +90,44 @@ Generation::~Generation() {
 
 proto::Result<void> Generation::start() {
     const EngineStatus engine = places_.engine.status();
-    const auto places = static_cast<std::size_t>(engine.sequences_max + engine.waiting_max);
-    if (request_.choices.size() > places) {
+    if (request_.prompts.size() > static_cast<std::size_t>(engine.waiting_max)) {
         proto::ApiError error;
         error.code = proto::ErrorCode::kInvalidValue;
-        error.message = "The request asks for " + std::to_string(request_.choices.size()) +
-                        " sequences at once (prompts times 'n'); this server holds at most " +
-                        std::to_string(places) + ".";
-        error.param = "n";
+        error.message = "The request has " + std::to_string(request_.prompts.size()) +
+                        " prompts; this server's queue holds at most " +
+                        std::to_string(engine.waiting_max) + ".";
+        error.param = "prompt";
         return tl::make_unexpected(std::move(error));
     }
     totals_.usage.prompt_tokens = request_.prompt_tokens;
     totals_.finish_reason = "stop";
-    for (PreparedChoice& choice : request_.choices) {
-        auto sink = std::make_shared<CompletionSink>(
-            places_.model, std::move(choice.text), places_.metrics, mailbox_,
-            CompletionSink::Setup{.choice = static_cast<int>(sinks_.size()),
-                                  .wants_token_ids = request_.return_token_ids,
-                                  .arrival = arrival_});
-        choice.engine.sink = sink;
-        const SubmitResult result = places_.engine.submit(std::move(choice.engine));
-        if (result.status != SubmitStatus::kAccepted) {
-            cancel_all();
-            return tl::make_unexpected(submit_error(result.status, places_.engine.status()));
-        }
-        sinks_.push_back(std::move(sink));
-        ids_.push_back(result.id);
+    for (PreparedPrompt& prompt : request_.prompts) {
+        auto submitted = submit(prompt);
+        if (submitted) continue;
+        cancel_all();
+        return submitted;
     }
+    return {};
+}
+
+proto::Result<void> Generation::submit(PreparedPrompt& prompt) {
+    std::vector<std::shared_ptr<CompletionSink>> sinks;
+    for (int i = 0; i < request_.n; ++i) {
+        sinks.push_back(std::make_shared<CompletionSink>(
+            places_.model, prompt.text, places_.metrics, mailbox_,
+            CompletionSink::Setup{.choice = static_cast<int>(sinks_.size()) + i,
+                                  .wants_token_ids = request_.return_token_ids,
+                                  .arrival = arrival_}));
+    }
+    const std::size_t prompt_tokens = prompt.engine.prompt.size();
+    prompt.engine.sinks.assign(sinks.begin(), sinks.end());
+    const SubmitResult result = places_.engine.submit(std::move(prompt.engine));
+    if (result.status != SubmitStatus::kAccepted) {
+        return tl::make_unexpected(
+            submit_error(result.status, places_.engine.status(), prompt_tokens));
+    }
+    sinks_.insert(sinks_.end(), sinks.begin(), sinks.end());
+    ids_.push_back(result.id);
     return {};
 }
 
@@ -129,6 +157,10 @@ void Generation::account(const ChoiceUpdate& update) {
     if (cancelled_at_) places_.metrics.observe_cancel_to_free(Clock::now() - *cancelled_at_);
     totals_.usage.completion_tokens += end.completion_tokens;
     totals_.usage.reasoning_tokens += end.reasoning_tokens;
+    // The choices of a prompt share it: it is counted once.
+    if (update.choice % request_.n == 0) totals_.usage.cached_tokens += end.cached_tokens;
+    const std::int64_t drafted = totals_.timings.drafted + end.timings.drafted;
+    const std::int64_t accepted = totals_.timings.accepted + end.timings.accepted;
     if (severity(end.finish_reason) > severity(totals_.finish_reason)) {
         totals_.finish_reason = end.finish_reason;
     }
@@ -136,6 +168,8 @@ void Generation::account(const ChoiceUpdate& update) {
         totals_.timings.decode_ms + totals_.timings.prefill_ms) {
         totals_.timings = end.timings;
     }
+    totals_.timings.drafted = drafted;
+    totals_.timings.accepted = accepted;
     const bool is_stopped_from_below = end.finish_reason == "cancelled" && !cancelled_at_;
     if (end.finish_reason == "error" || is_stopped_from_below) {
         proto::ApiError why;
@@ -159,6 +193,15 @@ void Generation::abort(proto::ApiError why) {
 void Generation::cancel_all() {
     for (const RequestId id : ids_)
         places_.engine.cancel(id);
+}
+
+std::optional<std::int64_t> Generation::cached_tokens() const {
+    std::optional<std::int64_t> sum;
+    const auto n = static_cast<std::size_t>(request_.n);
+    for (std::size_t first = 0; first < sinks_.size(); first += n) {
+        if (const auto cached = sinks_[first]->cached_tokens()) sum = sum.value_or(0) + *cached;
+    }
+    return sum;
 }
 
 RequestPhase Generation::phase() const {

@@ -20,7 +20,7 @@ namespace replica::server {
 /// Sums over the choices of a request.
 struct GenerationTotals {
     proto::Usage usage;
-    proto::Timings timings;     // of the slowest choice
+    proto::Timings timings;     // of the slowest choice; drafts are summed
     std::string finish_reason;  // of the worst choice: error, cancelled, length, tool_calls, stop
 };
 
@@ -41,7 +41,7 @@ public:
     /// Cancels what still runs.
     ~Generation();
 
-    /// Hands all choices to the engine, or none.
+    /// Hands all prompts, each with its choices, to the engine, or none.
     [[nodiscard]] proto::Result<void> start();
     /// What is new; empty when `timeout` has passed without news, or when a fault has just become
     /// known. Precondition: not finished.
@@ -57,11 +57,15 @@ public:
     const std::optional<proto::ApiError>& fault() const { return fault_; }
 
     const PreparedRequest& request() const { return request_; }
+    /// Prompt tokens found in the prefix cache, of the prompts that have begun; none before one
+    /// has.
+    std::optional<std::int64_t> cached_tokens() const;
     RequestPhase phase() const;
     /// Valid when finished.
     const GenerationTotals& totals() const { return totals_; }
 
 private:
+    [[nodiscard]] proto::Result<void> submit(PreparedPrompt& prompt);
     void account(const ChoiceUpdate& update);
     void cancel_all();
 
@@ -72,7 +76,7 @@ private:
     std::shared_ptr<boost::asio::steady_timer> news_;
     std::shared_ptr<Mailbox> mailbox_;
     std::vector<std::shared_ptr<CompletionSink>> sinks_;
-    std::vector<RequestId> ids_;
+    std::vector<RequestId> ids_;  // one per prompt
     std::size_t ended_count_ = 0;
     std::optional<Clock::time_point> cancelled_at_;
     std::optional<proto::ApiError> fault_;

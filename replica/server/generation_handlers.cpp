@@ -73,8 +73,10 @@ asio::awaitable<void> run(AppState& state, proto::HttpExchange& exchange, Prepar
     const proto::Headers& headers = exchange.request().headers;
     const bool is_behind_router = headers.get(proto::kHeaderHop) == "router";
     const std::string dispatch(headers.get(proto::kHeaderDispatch));
-    const auto writer = prepared.kind == PreparedRequest::Kind::kChat ? make_chat_writer(prepared)
-                                                                      : make_text_writer(prepared);
+    const Tokenizer& tokenizer = state.serving->model->tokenizer;
+    const auto writer = prepared.kind == PreparedRequest::Kind::kChat
+                            ? make_chat_writer(prepared, tokenizer)
+                            : make_text_writer(prepared, tokenizer);
     Generation generation({.executor = state.executor,
                            .engine = *state.serving->engine,
                            .model = *state.serving->model,

@@ -58,6 +58,9 @@ void add_model_info(const ServedModel& model, Json& info) {
         {"body_bytes_max", proto::body_bytes_max(static_cast<std::size_t>(model.max_model_len()))},
         {"json_depth_max", proto::kJsonDepthMax},
         {"messages_max", proto::kMessagesMax},
+        {"prompts_max", proto::kPromptsMax},
+        {"choices_max", proto::kChoicesMax},
+        {"top_logprobs_max", kernels::kTopLogprobsMax},
         {"tools_max", proto::kToolsMax},
         {"stop_strings_max", proto::kStopStringsMax}};
     info["sampling_defaults"] = {
@@ -72,7 +75,8 @@ void add_model_info(const ServedModel& model, Json& info) {
     info["reasoning"] = {{"separated", model.has_think_tags},
                          {"field", kFields[static_cast<std::size_t>(model.reasoning_field)]},
                          {"efforts", std::move(efforts)}};
-    info["mtp"] = {{"available", false}, {"draft_tokens_max", 0}};
+    info["mtp"] = {{"available", model.limits.draft_tokens_max > 0},
+                   {"draft_tokens_max", model.limits.draft_tokens_max}};
     info["kernels"] = kernels_json(model);
     info["degraded"] = model.is_degraded;
     info["chat_template"] =
@@ -86,7 +90,16 @@ std::string info_text(const AppState& state) {
     info["instance"] = state.instance;
     info["state"] = proto::replica_state_name(state.lifecycle.state());
     info["sequences_max"] = state.options.sequences;
-    if (state.serving) add_model_info(*state.serving->model, info);
+    if (state.serving) {
+        const ServedModel& model = *state.serving->model;
+        add_model_info(model, info);
+        info["limits"]["waiting_max"] = state.options.waiting_max();
+        info["limits"]["queued_tokens_max"] =
+            state.options.queued_tokens_bound(model.max_model_len());
+        info["prefix_cache"] = {{"enabled", state.options.has_prefix_cache},
+                                {"checkpoints_max", model.limits.snapshots},
+                                {"checkpoint_bytes", model.limits.snapshot_bytes}};
+    }
     return proto::json_text(info);
 }
 

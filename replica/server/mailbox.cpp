@@ -20,32 +20,37 @@ bool join(chat::OutputDelta& last, chat::OutputDelta& next) {
 
 std::size_t waiting_bytes(const ChoiceUpdate& update) {
     std::size_t bytes = 0;
-    for (const chat::OutputDelta& delta : update.deltas)
-        bytes += text_bytes(delta);
+    for (const ChoiceDelta& delta : update.deltas)
+        bytes += held_bytes(delta);
     return bytes;
 }
 
 }  // namespace
 
-void append_delta(std::vector<chat::OutputDelta>& deltas, chat::OutputDelta delta) {
-    if (!deltas.empty() && (join<chat::ContentDelta>(deltas.back(), delta) ||
-                            join<chat::ReasoningDelta>(deltas.back(), delta) ||
-                            join<chat::ToolCallArguments>(deltas.back(), delta))) {
-        return;
+void append_delta(std::vector<ChoiceDelta>& deltas, ChoiceDelta delta) {
+    if (!deltas.empty()) {
+        ChoiceDelta& last = deltas.back();
+        if (join<chat::ContentDelta>(last.what, delta.what) ||
+            join<chat::ReasoningDelta>(last.what, delta.what) ||
+            join<chat::ToolCallArguments>(last.what, delta.what)) {
+            last.tokens.insert(last.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+            return;
+        }
     }
     deltas.push_back(std::move(delta));
 }
 
-std::size_t text_bytes(const chat::OutputDelta& delta) {
-    return std::visit(
-        [](const auto& d) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(d)>, chat::ToolCallStart>) {
-                return d.name.size();
+std::size_t held_bytes(const ChoiceDelta& delta) {
+    const std::size_t text_bytes = std::visit(
+        [](const auto& what) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(what)>, chat::ToolCallStart>) {
+                return what.name.size();
             } else {
-                return d.text.size();
+                return what.text.size();
             }
         },
-        delta);
+        delta.what);
+    return text_bytes + delta.tokens.size() * sizeof(TokenEntry);
 }
 
 bool Mailbox::push(ChoiceUpdate update) {
@@ -61,7 +66,7 @@ bool Mailbox::push(ChoiceUpdate update) {
             fits = waiting_bytes(waiting_.back()) <= kOutputBytesMax;
         } else {
             known->has_first_token |= update.has_first_token;
-            for (chat::OutputDelta& delta : update.deltas) {
+            for (ChoiceDelta& delta : update.deltas) {
                 append_delta(known->deltas, std::move(delta));
             }
             known->token_ids.insert(known->token_ids.end(), update.token_ids.begin(),

@@ -18,15 +18,16 @@ inline constexpr std::size_t kOutputBytesMax = 256 * 1024;
 /// What is new about one choice since the last look.
 struct ChoiceUpdate {
     int choice = 0;
-    bool has_first_token = false;           // a token has been sampled, even if no text is decided
-    std::vector<chat::OutputDelta> deltas;  // neighbours of one kind are merged
+    bool has_first_token = false;     // a token has been sampled, even if no text is decided
+    std::vector<ChoiceDelta> deltas;  // neighbours of one kind are merged
     std::vector<TokenId> token_ids;
     std::optional<ChoiceEnd> end;
 };
 
 /// Appends `delta`, joining it with the last one when both are text of one kind.
-void append_delta(std::vector<chat::OutputDelta>& deltas, chat::OutputDelta delta);
-std::size_t text_bytes(const chat::OutputDelta& delta);
+void append_delta(std::vector<ChoiceDelta>& deltas, ChoiceDelta delta);
+/// What a delta holds on to.
+std::size_t held_bytes(const ChoiceDelta& delta);
 
 /// Writers: the engine thread. Reader: the I/O thread.
 class Mailbox {

@@ -1,4 +1,5 @@
-// All metric families of the replica, in one place. Names and meanings: the catalogue in README.md.
+// All metric families of the replica, in one place. tests/unit/server/metrics_test.cpp holds the
+// catalogue of names and compares it with a scrape.
 //
 // Events are counted where they happen (engine thread or I/O thread; the library locks); what can
 // be read from a status is made at the scrape, so a scrape changes nothing and works while the
@@ -33,6 +34,8 @@ struct MetricsSnapshot {
     std::optional<EngineStatus> engine;                        // none before the model is loaded
     std::int64_t requests_waiting = 0;  // the engine's, and those not yet handed to it
     std::vector<proto::KernelState> kernels;
+    std::vector<std::pair<std::string, std::uint64_t>> device_memory;  // kind, bytes
+    std::string gpu_uuid, config_digest;
 };
 
 class Metrics {

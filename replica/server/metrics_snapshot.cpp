@@ -95,21 +95,29 @@ void append_state(const MetricsSnapshot& snapshot, Writer& out) {
         out.gauge({"kernel_armed", "1 when the kernel is in use."},
                   as_number(kernel.state == "armed"), {{"kernel", kernel.name}});
     }
+    for (const auto& [kind, bytes] : snapshot.device_memory) {
+        out.gauge({"device_memory_bytes", "Memory planned at load, by what it is for."},
+                  static_cast<double>(bytes), {{"gpu_uuid", snapshot.gpu_uuid}, {"kind", kind}});
+    }
+    out.gauge({"config_info", "Always 1; the label is the digest of the launcher's settings."}, 1,
+              {{"digest", snapshot.config_digest}});
     out.gauge({"build_info", "Always 1; the label says which build."}, 1,
               {{"version", build_version()}});
 }
 
 void append_engine(const EngineStatus& engine, std::int64_t waiting, Writer& out) {
-    const int used = engine.blocks_total - engine.blocks_free;
     out.gauge({"requests_running", "Sequences in the engine's steps."}, engine.running);
     out.gauge({"requests_waiting", "Requests admitted and not yet running."},
               static_cast<double>(waiting));
     out.gauge({"sequences_max", "Sequences that may run at once."}, engine.sequences_max);
-    out.gauge({"queued_tokens", "Prompt tokens accepted and not yet prefilled."},
+    out.gauge({"queued_tokens", "Prompt tokens accepted, not cached and not yet prefilled."},
               static_cast<double>(engine.queued_tokens));
+    out.gauge({"step_token_budget", "Tokens that the last step might have had."},
+              engine.step_token_budget);
     out.counter({"prompt_tokens_total", "Prompt tokens computed."},
                 static_cast<double>(engine.prompt_tokens_total));
-    out.counter({"cached_prompt_tokens_total", "Prompt tokens taken from the prefix cache."}, 0);
+    out.counter({"cached_prompt_tokens_total", "Prompt tokens taken from the prefix cache."},
+                static_cast<double>(engine.cache.hit_tokens_total));
     out.counter({"generation_tokens_total", "Tokens sampled."},
                 static_cast<double>(engine.generated_tokens_total));
     out.counter({"preemptions_total", "Sequences put back because blocks ran out."},
@@ -124,6 +132,11 @@ void append_engine(const EngineStatus& engine, std::int64_t waiting, Writer& out
     out.gauge({"prefill_tokens_per_second", "Over 10 s of busy time."},
               engine.prefill_tokens_per_s);
     out.gauge({"decode_tokens_per_second", "Over 10 s of busy time."}, engine.decode_tokens_per_s);
+}
+
+/// Blocks that only the prefix cache holds are free for the taking: they are not used.
+void append_cache(const EngineStatus& engine, Writer& out) {
+    const int used = engine.blocks_total - engine.blocks_free;
     out.gauge({"kv_blocks_used", "KV blocks that sequences hold."}, used);
     out.gauge({"kv_blocks_total", "KV blocks there are."}, engine.blocks_total);
     out.gauge({"kv_block_tokens", "Tokens of one block."}, engine.block_tokens);
@@ -132,6 +145,39 @@ void append_engine(const EngineStatus& engine, std::int64_t waiting, Writer& out
     out.gauge({"cache_info", "Always 1; the labels give sizes."}, 1,
               {{"block_size", std::to_string(engine.block_tokens)},
                {"num_gpu_blocks", std::to_string(engine.blocks_total)}});
+    const CacheStatus& cache = engine.cache;
+    const auto number = [](auto value) { return static_cast<double>(value); };
+    out.counter({"prefix_query_tokens_total", "Prompt tokens looked up in the prefix cache."},
+                number(cache.query_tokens_total));
+    out.counter({"prefix_hit_tokens_total", "Of those, found."}, number(cache.hit_tokens_total));
+    const Labels host = {{"tier", "host"}};
+    out.gauge({"checkpoints", "Saved recurrent states."}, cache.checkpoints, host);
+    out.gauge({"checkpoint_bytes", "Bytes of the saved states."}, number(cache.checkpoint_bytes),
+              host);
+    out.counter({"checkpoints_created_total", "States saved."}, number(cache.created_total), host);
+    out.counter({"checkpoints_restored_total", "States that a sequence went on from."},
+                number(cache.restored_total), host);
+    out.counter({"checkpoints_evicted_total", "Saved states that gave way to others."},
+                number(cache.evicted_total), host);
+}
+
+void append_drafts(const DraftStatus& draft, Writer& out) {
+    const auto by_position = [&](Writer::Text text, const auto& totals) {
+        for (std::int32_t i = 0; i < draft.draft_tokens_max; ++i) {
+            const auto total = static_cast<double>(totals[static_cast<std::size_t>(i)]);
+            out.counter(text, total, {{"position", std::to_string(i + 1)}});
+        }
+    };
+    by_position({"draft_tokens_total", "Tokens drafted, by position in the draft."},
+                draft.drafted_total);
+    by_position({"draft_tokens_accepted_total", "Drafts accepted with all before them."},
+                draft.accepted_total);
+    out.gauge({"spec_draft_tokens", "Drafts in a row, as chosen for the last step."},
+              draft.draft_tokens);
+    out.gauge({"spec_cost_ratio", "Time of drafting and verifying over that of a plain step."},
+              draft.cost_ratio);
+    out.gauge({"spec_gain_ratio", "Predicted speed-up: tokens of a round over its cost."},
+              draft.gain_ratio);
 }
 
 void append_process(Writer& out) {
@@ -160,7 +206,11 @@ void append_snapshot(const MetricsSnapshot& snapshot, const Labels& constant_lab
                      std::vector<MetricFamily>& families) {
     Writer out(constant_labels, families);
     append_state(snapshot, out);
-    if (snapshot.engine) append_engine(*snapshot.engine, snapshot.requests_waiting, out);
+    if (snapshot.engine) {
+        append_engine(*snapshot.engine, snapshot.requests_waiting, out);
+        append_cache(*snapshot.engine, out);
+        append_drafts(snapshot.engine->draft, out);
+    }
     append_process(out);
 }
 

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <map>
 
+#include "kernels/cpu/memory.h"
 #include "kernels/quant/format.h"
+#include "proto/limits.h"
 #include "replica/gguf/reader.h"
 #include "replica/model/runner.h"
 #include "replica/server/device_backend.h"
@@ -132,7 +134,22 @@ RunnerOptions runner_options(const ServerOptions& options) {
     runner.sequences_max = options.sequences;
     runner.step_rows_max = std::max(options.step_token_budget, options.sequences);
     runner.kv_dtype = options.kv == KvType::kF16 ? kernels::DType::kF16 : kernels::DType::kF32;
+    runner.kv_tokens = options.kv_tokens;
+    if (options.has_prefix_cache) {
+        runner.snapshot_memory_bytes =
+            options.checkpoint_bytes_max(kernels::cpu::memory_available_bytes());
+    }
+    if (options.drafts != DraftMode::kOff) runner.draft_tokens_max = options.draft_tokens;
+    runner.draft_batch_max = options.draft_batch;
     return runner;
+}
+
+/// What the plan places on the device, by the kinds that /metrics knows.
+std::vector<std::pair<std::string, std::uint64_t>> device_memory(const MemoryPlan& plan) {
+    return {{"weights", plan.weight_bytes},
+            {"kv", plan.kv_bytes + plan.state_bytes},
+            {"checkpoints", plan.snapshots_on_device ? plan.snapshot_bytes : 0},
+            {"workspace", plan.replay_bytes + plan.buffer_bytes + plan.rope_bytes}};
 }
 
 std::string fingerprint_of(const ServedModel& model) {
@@ -155,10 +172,16 @@ std::unique_ptr<Engine> start_engine(const ServerOptions& options, const LoadHoo
                                      const ServedModel& model, ModelRunner& runner) {
     EngineOptions engine;
     engine.sequences_max = options.sequences;
-    // Admission bounds requests; each may have up to 16 choices of 16 prompts.
-    constexpr std::int32_t kChoicesPerRequestMax = 16;
-    engine.waiting_max = kChoicesPerRequestMax * (options.sequences + options.waiting_max());
+    // Admission bounds requests; each may have several prompts.
+    engine.waiting_max =
+        static_cast<std::int32_t>(proto::kPromptsMax) * (options.sequences + options.waiting_max());
+    engine.queued_tokens_max = options.queued_tokens_bound(model.max_model_len());
     engine.step_token_budget = options.step_token_budget;
+    engine.step_time_target = options.step_time_target_or_default();
+    engine.has_prefix_cache = options.has_prefix_cache;
+    engine.draft_tokens_max = model.limits.draft_tokens_max;
+    engine.draft_batch_max = options.draft_batch;
+    engine.drafts_always = options.drafts == DraftMode::kAlways;
     engine.end_tokens = model.tokenizer.end_tokens();
     engine.on_step = hooks.on_step;
     engine.on_fatal = hooks.on_device_lost;
@@ -231,6 +254,7 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
         .reasoning_field = reasoning_field_of(options.reasoning_field),
     });
     model->kernels = std::move(device->kernels);
+    model->device_memory = device_memory(resources->runner->plan());
     describe_template(*model, options.tool_format);
     model->fingerprint = fingerprint_of(*model);
     auto engine = start_engine(options, hooks, *model, *resources->runner);

@@ -7,10 +7,50 @@
 
 #include <CLI/CLI.hpp>
 
+#include "replica/engine/step_runner.h"
+
 namespace replica::server {
 namespace {
 
 constexpr int kExitUsage = 2;
+
+/// What the engine keeps, drafts and queues.
+void add_engine_options(CLI::App& app, ServerOptions& options) {
+    app.add_option("--kv-tokens", options.kv_tokens,
+                   "tokens of the KV cache, all sequences together; 0 = a whole context for each")
+        ->check(CLI::Range(std::int64_t{0}, kTokensMax));
+    app.add_option_function<int>(
+           "--step-time-target-ms",
+           [&options](int ms) { options.step_time_target = std::chrono::milliseconds(ms); },
+           "prompt chunks shrink to keep steps this short while others decode; 0 = never "
+           "(default 100, on the CPU 200)")
+        ->check(CLI::Range(0, 60000));
+    app.add_option_function<std::string>(
+           "--prefix-cache",
+           [&options](const std::string& word) { options.has_prefix_cache = word == "on"; },
+           "whether prompts with equal beginnings share them: on or off (default on)")
+        ->check(CLI::IsMember({"on", "off"}));
+    app.add_option(
+           "--checkpoint-memory-mib", options.checkpoint_memory_mib,
+           "host memory for saved states of recurrent models; default: an eighth of what is "
+           "free, at most 2048; 0 = none")
+        ->check(CLI::Range(std::int64_t{0}, kTokensMax >> 20));
+    app.add_option("--drafts", options.drafts,
+                   "speculation: auto (while it gains), always or off (default auto)")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, DraftMode>{
+            {"auto", DraftMode::kAuto}, {"always", DraftMode::kAlways}, {"off", DraftMode::kOff}}));
+    app.add_option("--draft-tokens", options.draft_tokens, "most drafts in a row")
+        ->check(CLI::Range(1, kDraftTokensMax))
+        ->capture_default_str();
+    app.add_option("--draft-batch", options.draft_batch,
+                   "no drafts while more sequences than this decode")
+        ->check(CLI::Range(1, kSequencesMax))
+        ->capture_default_str();
+    app.add_option("--queued-tokens-max", options.queued_tokens_max,
+                   "prompt tokens that may wait; default: half a context for each waiting place; "
+                   "0 = no bound")
+        ->check(CLI::Range(std::int64_t{0}, kTokensMax));
+}
 
 void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--model", options.model_path, "GGUF file (the first part of a split one)")
@@ -79,6 +119,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                  "quadriga-replica"};
     app.set_version_flag("--version", build_version());
     add_options(app, options);
+    add_engine_options(app, options);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -93,6 +134,21 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         options.served_name = std::filesystem::path(options.model_path).stem().string();
     }
     return {std::move(options), {}, 0};
+}
+
+std::chrono::milliseconds ServerOptions::step_time_target_or_default() const {
+    constexpr std::chrono::milliseconds kGpu{100}, kCpu{200};
+    return step_time_target.value_or(is_cpu() ? kCpu : kGpu);
+}
+
+std::uint64_t ServerOptions::checkpoint_bytes_max(std::uint64_t free_bytes) const {
+    constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U, kDefaultMax = 2048 * kMiB;
+    if (checkpoint_memory_mib) return static_cast<std::uint64_t>(*checkpoint_memory_mib) * kMiB;
+    return std::min(kDefaultMax, free_bytes / 8);
+}
+
+std::int64_t ServerOptions::queued_tokens_bound(std::int64_t max_model_len) const {
+    return queued_tokens_max.value_or(waiting_max() * max_model_len / 2);
 }
 
 std::string build_version() {

@@ -13,8 +13,11 @@ namespace replica::server {
 inline constexpr int kSequencesMax = 1024;
 inline constexpr int kThreadsMax = 1024;
 inline constexpr int kContextMax = 1 << 24;
+inline constexpr std::int64_t kTokensMax = std::int64_t{1} << 40;
 
 enum class KvType { kF16, kF32 };
+/// kAuto: as long as measured gain says so. kAlways is for tests and benchmarks.
+enum class DraftMode { kAuto, kAlways, kOff };
 
 struct ServerOptions {
     std::string model_path;
@@ -30,6 +33,23 @@ struct ServerOptions {
     /// that a weight is decoded once for many rows.
     int step_token_budget = 64;
     KvType kv = KvType::kF16;
+    std::int64_t kv_tokens = 0;  // of all sequences together; 0: a whole context for each
+    /// While sequences decode, prompt chunks shrink so that a step takes about this long; 0: never.
+    /// A reader takes in 5 to 10 tokens a second: at 100 ms nobody sees that a neighbour's prompt
+    /// is computed. On a CPU chunks that short would decode every weight for a handful of rows, so
+    /// there it is twice that.
+    std::optional<std::chrono::milliseconds> step_time_target;
+
+    bool has_prefix_cache = true;
+    /// Saved recurrent states in host memory. Default: min(2 GiB, 1/8 of what is free at start).
+    std::optional<std::int64_t> checkpoint_memory_mib;
+    DraftMode drafts = DraftMode::kAuto;
+    int draft_tokens = 3;  // in a row, where the model can draft
+    int draft_batch = 4;   // no drafts while more sequences decode
+
+    /// Prompt tokens in the queue. Default: half a context for each waiting place; 0: no bound.
+    std::optional<std::int64_t> queued_tokens_max;
+
     std::string served_name;  // default: the file's name without its ending
     std::vector<std::string> aliases;
     int replica_index = 0;
@@ -46,6 +66,10 @@ struct ServerOptions {
 
     /// Waiting entries: four per running sequence, as the API document says.
     int waiting_max() const { return 4 * sequences; }
+    bool is_cpu() const { return device == "cpu"; }
+    std::chrono::milliseconds step_time_target_or_default() const;
+    std::uint64_t checkpoint_bytes_max(std::uint64_t free_bytes) const;
+    std::int64_t queued_tokens_bound(std::int64_t max_model_len) const;
 };
 
 /// What a command line asks for: run with options, or print `text` and end with `exit_code`

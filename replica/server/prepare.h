@@ -19,6 +19,9 @@ ChoiceTextOptions text_options(const proto::GenerationRequest& request);
 void fill_common(PreparedRequest& prepared, const ServedModel& model,
                  const proto::GenerationRequest& request);
 
+/// Log-probabilities of every token and of `top_count` best ones beside it.
+void ask_for_logprobs(PreparedRequest& prepared, int top_count);
+
 /// The request's seed, or a random one: the draws of a request are reproducible by its seed only.
 std::uint64_t seed_of(const proto::GenerationRequest& request);
 std::int64_t unix_seconds_now();

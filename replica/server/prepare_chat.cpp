@@ -4,6 +4,7 @@
 
 #include "replica/chat/messages.h"
 #include "replica/server/prepare.h"
+#include "replica/server/prompt_boundaries.h"
 
 namespace replica::server {
 namespace {
@@ -21,10 +22,6 @@ std::chrono::local_seconds local_now() {
 }
 
 proto::Result<void> check_offered(const ServedModel& model, const proto::ChatRequest& request) {
-    if (request.logprobs || request.top_logprobs > 0) {
-        return fail(ErrorCode::kUnsupportedParameter, "Log probabilities are not offered.",
-                    request.logprobs ? "logprobs" : "top_logprobs");
-    }
     if (request.continue_final_message) {
         return fail(ErrorCode::kUnsupportedParameter,
                     "Continuing an assistant message is not offered.", "continue_final_message");
@@ -119,9 +116,7 @@ proto::Result<RenderedChat> render_prompt(const ServedModel& model,
     for (const std::string& warning : rendered->warnings) {
         proto::add_warning(result.warnings, warning);
     }
-    for (const chat::ByteSpan& span : rendered->data_spans) {
-        result.data_spans.push_back({span.begin, span.end});
-    }
+    result.data_spans = std::move(rendered->data_spans);
     result.text = std::move(rendered->text);
     result.initial_state = rendered->initial_state;
     // The template writes bos itself where the model wants it.
@@ -160,20 +155,18 @@ proto::Result<PreparedRequest> prepare_chat(const ServedModel& model, std::strin
     }
     prepared.prompt_tokens = static_cast<std::int64_t>(rendered->tokens.size());
     prepared.reasoning_field = request->reasoning_field.value_or(model.reasoning_field);
-    const std::uint64_t seed = seed_of(*request);
-    for (int index = 0; index < request->n; ++index) {
-        PreparedChoice choice;
-        choice.engine = engine_request(model, *request, seed, context);
-        choice.engine.choice_index = index;
-        choice.engine.prompt = rendered->tokens;
-        if (!request->tools.empty() && request->tool_choice.mode == proto::ToolChoiceMode::kNone &&
-            model.call_tag) {
-            constexpr float kBan = -100.0F;
-            choice.engine.sampling.logit_bias.push_back({*model.call_tag, kBan});
-        }
-        choice.text = chat_text_options(model, *request, rendered->initial_state);
-        prepared.choices.push_back(std::move(choice));
+    PreparedPrompt& prompt = prepared.prompts.emplace_back();
+    prompt.engine = engine_request(model, *request, seed_of(*request), context);
+    prompt.engine.boundaries =
+        prompt_boundaries(rendered->tokens, model.turn_marks, request->add_generation_prompt);
+    prompt.engine.prompt = std::move(rendered->tokens);
+    if (!request->tools.empty() && request->tool_choice.mode == proto::ToolChoiceMode::kNone &&
+        model.call_tag) {
+        constexpr float kBan = -100.0F;
+        prompt.engine.sampling.logit_bias.push_back({*model.call_tag, kBan});
     }
+    prompt.text = chat_text_options(model, *request, rendered->initial_state);
+    if (request->logprobs) ask_for_logprobs(prepared, request->top_logprobs);
     return prepared;
 }
 

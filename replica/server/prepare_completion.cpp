@@ -1,4 +1,4 @@
-// Text completions: no template, no parser; every prompt times n is a choice.
+// Text completions: no template, no parser; every prompt has n choices.
 #include "replica/server/prepare.h"
 
 namespace replica::server {
@@ -28,10 +28,6 @@ proto::Result<PreparedRequest> prepare_completion(const ServedModel& model, std:
     if (auto checked = check_common(model, *request); !checked) {
         return tl::make_unexpected(checked.error());
     }
-    if (request->logprobs) {
-        return fail(ErrorCode::kUnsupportedParameter, "Log probabilities are not offered.",
-                    "logprobs");
-    }
     PreparedRequest prepared;
     prepared.kind = PreparedRequest::Kind::kCompletion;
     prepared.head.id = proto::make_id("cmpl-");
@@ -46,16 +42,15 @@ proto::Result<PreparedRequest> prepare_completion(const ServedModel& model, std:
             return tl::make_unexpected(checked.error());
         }
         prepared.prompt_tokens += static_cast<std::int64_t>(tokens.size());
-        for (int i = 0; i < request->n; ++i) {
-            PreparedChoice choice;
-            choice.engine = engine_request(model, *request, seed, context);
-            choice.engine.choice_index = static_cast<std::int32_t>(prepared.choices.size());
-            choice.engine.prompt = tokens;
-            choice.text = text_options(*request);
-            if (request->echo) choice.echo = text_of(model, prompt);
-            prepared.choices.push_back(std::move(choice));
-        }
+        PreparedPrompt& one = prepared.prompts.emplace_back();
+        one.engine = engine_request(model, *request, seed, context);
+        one.engine.choice_index =
+            static_cast<std::int32_t>(prepared.prompts.size() - 1) * prepared.n;
+        one.engine.prompt = tokens;
+        one.text = text_options(*request);
+        if (request->echo) one.echo = text_of(model, prompt);
     }
+    if (request->logprobs) ask_for_logprobs(prepared, *request->logprobs);
     return prepared;
 }
 

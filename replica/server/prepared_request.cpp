@@ -74,6 +74,8 @@ EngineRequest engine_request(const ServedModel& model, const proto::GenerationRe
     engine.ignore_eos = request.ignore_eos;
     engine.stop_token_ids = request.stop_token_ids;
     engine.priority = request.priority.value_or(context.header_priority.value_or(0));
+    engine.draft_tokens = request.draft_tokens;
+    engine.cache_salt = request.cache_salt;
     return engine;
 }
 
@@ -91,6 +93,7 @@ void fill_common(PreparedRequest& prepared, const ServedModel& model,
     prepared.head.created = unix_seconds_now();
     prepared.head.model = model.name;
     prepared.head.system_fingerprint = model.fingerprint;
+    prepared.n = request.n;
     prepared.is_streamed = request.stream;
     prepared.include_usage = request.include_usage;
     prepared.return_token_ids = request.return_token_ids;
@@ -98,6 +101,18 @@ void fill_common(PreparedRequest& prepared, const ServedModel& model,
     prepared.unknown_fields = request.unknown_fields.size();
     for (const std::string& warning : request.warnings) {
         proto::add_warning(prepared.warnings, warning);
+    }
+    if (request.draft_tokens.value_or(0) > model.limits.draft_tokens_max) {
+        proto::add_warning(prepared.warnings,
+                           "draft_tokens_clipped " + std::to_string(model.limits.draft_tokens_max));
+    }
+}
+
+void ask_for_logprobs(PreparedRequest& prepared, int top_count) {
+    prepared.wants_logprobs = true;
+    for (PreparedPrompt& prompt : prepared.prompts) {
+        prompt.engine.top_logprobs = top_count;
+        prompt.text.wants_logprobs = true;
     }
 }
 

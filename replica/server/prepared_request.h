@@ -14,24 +14,30 @@
 
 namespace replica::server {
 
-/// One choice: what the engine runs and how its tokens become text.
-struct PreparedChoice {
-    EngineRequest engine;  // without sink
+/// One prompt: what the engine runs once for all choices, and how their tokens become text.
+struct PreparedPrompt {
+    EngineRequest engine;  // without sinks
     ChoiceTextOptions text;
-    std::string echo;  // completions: the prompt's text, in front of the answer
+    std::string echo;  // completions: the prompt's text, in front of each answer
 };
 
 struct PreparedRequest {
     enum class Kind { kChat, kCompletion };
     Kind kind = Kind::kChat;
     proto::ResponseHead head;
-    std::vector<PreparedChoice> choices;  // index = choice index
-    std::int64_t prompt_tokens = 0;       // each prompt once, whatever n is
+    std::vector<PreparedPrompt> prompts;
+    int n = 1;                       // choices of each prompt; index = prompt index x n + i
+    std::int64_t prompt_tokens = 0;  // each prompt once, whatever n is
     bool is_streamed = false, include_usage = false;
-    bool return_token_ids = false, include_timings = false;
+    bool return_token_ids = false, include_timings = false, wants_logprobs = false;
     proto::ReasoningField reasoning_field = proto::ReasoningField::kReasoningContent;
     std::size_t unknown_fields = 0;
     std::vector<std::string> warnings;
+
+    std::size_t choice_count() const { return prompts.size() * static_cast<std::size_t>(n); }
+    const PreparedPrompt& prompt_of(std::size_t choice) const {
+        return prompts[choice / static_cast<std::size_t>(n)];
+    }
 };
 
 /// What the head of the HTTP request adds.

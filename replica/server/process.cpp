@@ -130,8 +130,7 @@ private:
                 app_.model_loaded(std::move(taken));
                 app_.ready();
                 // Only now: who hears this may send requests at once.
-                pipe_.send(proto::ReadyEvent{
-                    .gpu_uuids = {"CPU-" + std::to_string(state.options.replica_index)}});
+                pipe_.send(proto::ReadyEvent{.gpu_uuids = {state.gpu_uuid()}});
             });
     }
 

@@ -8,10 +8,15 @@ namespace {
 
 namespace asio = boost::asio;
 
-proto::Headers answer_headers(const PreparedRequest& request) {
+/// Cached tokens are known when the prompt's computation has begun; a stream that pings before
+/// that begins without.
+proto::Headers answer_headers(const Generation& generation) {
+    const PreparedRequest& request = generation.request();
     proto::Headers headers;
     headers.add(std::string(proto::kHeaderPromptTokens), std::to_string(request.prompt_tokens));
-    headers.add(std::string(proto::kHeaderCachedTokens), "0");
+    if (const auto cached = generation.cached_tokens()) {
+        headers.add(std::string(proto::kHeaderCachedTokens), std::to_string(*cached));
+    }
     for (const std::string& warning : request.warnings) {
         headers.add(std::string(proto::kHeaderWarning), warning);
     }
@@ -28,14 +33,14 @@ asio::awaitable<void> wait_for_end(Generation& generation) {
 /// condition with an early co_return, or in `co_return co_await`.
 class Stream {
 public:
-    Stream(proto::HttpExchange& exchange, const PreparedRequest& request, ResponseWriter& writer)
-        : exchange_(exchange), request_(request), writer_(writer) {}
+    Stream(proto::HttpExchange& exchange, const Generation& generation, ResponseWriter& writer)
+        : exchange_(exchange), generation_(generation), writer_(writer) {}
 
     /// Each returns false when the client is gone.
     asio::awaitable<bool> start() {
         bool is_open = true;
         if (!exchange_.is_started()) {
-            proto::Headers headers = answer_headers(request_);
+            proto::Headers headers = answer_headers(generation_);
             headers.add("Content-Type", std::string(proto::kSseContentType));
             headers.add("Cache-Control", "no-cache");
             is_open = co_await exchange_.start_stream(200, std::move(headers));
@@ -72,14 +77,14 @@ public:
 
 private:
     proto::HttpExchange& exchange_;
-    const PreparedRequest& request_;
+    const Generation& generation_;
     ResponseWriter& writer_;
     bool has_opening_ = false;
 };
 
 asio::awaitable<void> respond_streamed(proto::HttpExchange& exchange, Generation& generation,
                                        ResponseWriter& writer, RespondOptions options) {
-    Stream stream(exchange, generation.request(), writer);
+    Stream stream(exchange, generation, writer);
     std::optional<std::chrono::milliseconds> patience;
     if (!options.is_behind_router) patience = options.ping_interval;
     while (!generation.is_finished() && !generation.fault() && !exchange.is_client_gone()) {
@@ -120,7 +125,7 @@ asio::awaitable<void> respond_whole(proto::HttpExchange& exchange, Generation& g
         co_await exchange.send(proto::error_response(*generation.fault()));
     } else if (!exchange.is_client_gone()) {
         proto::HttpResponse response = proto::json_response(writer.body(generation.totals()));
-        for (const auto& field : answer_headers(generation.request())) {
+        for (const auto& field : answer_headers(generation)) {
             response.headers.add(field.name, field.value);
         }
         co_await exchange.send(std::move(response));

@@ -21,7 +21,7 @@ public:
     explicit CollectingSink(std::function<void(std::size_t)> on_count)
         : on_count_(std::move(on_count)) {}
 
-    SinkVerdict on_token(TokenId token) override {
+    SinkVerdict on_token(TokenId token, const kernels::RowLogprobs*) override {
         outcome_.tokens.push_back(token);
         on_count_(outcome_.tokens.size());
         return SinkVerdict::kContinue;
@@ -42,7 +42,7 @@ CollectingSink::Outcome run(const Serving& serving, EngineRequest request,
                             std::function<void(std::size_t)> on_count) {
     const auto sink = std::make_shared<CollectingSink>(std::move(on_count));
     auto outcome = sink->outcome();
-    request.sink = sink;
+    request.sinks = {sink};
     const SubmitResult result = serving.engine->submit(std::move(request));
     if (result.status != SubmitStatus::kAccepted) {
         CollectingSink::Outcome refused;
@@ -104,7 +104,7 @@ tl::expected<SelftestReport, StartFailure> run_selftest(const Serving& serving,
     auto prepared = selftest_request(*serving.model);
     if (!prepared) return failed(prepared.error().message);
     const auto outcome =
-        run(serving, std::move(prepared->choices.front().engine), [&](std::size_t count) {
+        run(serving, std::move(prepared->prompts.front().engine), [&](std::size_t count) {
             hooks.on_progress(ReplicaState::kSelftest, count, kSelftestTokens);
         });
     if (outcome.info.reason == FinishReason::kError) return failed(outcome.info.error);

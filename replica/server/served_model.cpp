@@ -23,6 +23,7 @@ void describe_template(ServedModel& model, std::string_view tool_format_override
         model.tool_format = chat::detect_output_format(*model.chat_template);
         model.has_think_tags |= chat::has_think_tags(*model.chat_template);
         model.efforts = probe_efforts(*model.chat_template);
+        model.turn_marks = find_turn_marks(*model.chat_template, model.tokenizer);
     }
     chat::OutputFormat forced{};
     if (chat::parse_output_format(tool_format_override, forced)) model.tool_format = forced;

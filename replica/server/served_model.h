@@ -12,6 +12,7 @@
 #include "replica/chat/output_parser.h"
 #include "replica/chat/template.h"
 #include "replica/engine/step_runner.h"
+#include "replica/server/prompt_boundaries.h"
 #include "replica/server/reasoning_effort.h"
 #include "replica/tokenizer/tokenizer.h"
 
@@ -41,10 +42,12 @@ struct ServedModel {
     chat::OutputFormat tool_format = chat::OutputFormat::kNone;
     bool has_think_tags = false;
     EffortTable efforts;
+    TurnMarks turn_marks;
 
     RunnerLimits limits;
     std::string kv_dtype = "f16";
-    std::string fingerprint;  // "q-" and 8 hex digits
+    std::vector<std::pair<std::string, std::uint64_t>> device_memory;  // kind, bytes
+    std::string fingerprint;                                           // "q-" and 8 hex digits
     std::vector<proto::KernelState> kernels;
     bool is_degraded = false;
 

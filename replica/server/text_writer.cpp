@@ -1,3 +1,4 @@
+// The JSON of text completions.
 #include <utility>
 
 #include "proto/sse.h"
@@ -8,91 +9,71 @@ namespace {
 
 class TextWriter final : public ResponseWriter {
 public:
-    explicit TextWriter(const PreparedRequest& request)
-        : head_(request.head),
-          include_usage_(request.include_usage),
-          include_timings_(request.include_timings),
-          return_token_ids_(request.return_token_ids) {
-        for (const PreparedChoice& prepared : request.choices) {
-            proto::CompletionChoice choice;
-            choice.text = prepared.echo;
-            if (return_token_ids_) choice.token_ids.emplace();
-            choices_.push_back(std::move(choice));
-        }
+    TextWriter(const PreparedRequest& request, const Tokenizer& tokenizer)
+        : ResponseWriter(request), tokenizer_(tokenizer) {
+        for (std::size_t i = 0; i < request.choice_count(); ++i)
+            echoes_.push_back(request.prompt_of(i).echo);
     }
 
     std::string opening() override {
         std::string events;
-        for (std::size_t i = 0; i < choices_.size(); ++i) {
-            if (choices_[i].text.empty()) continue;
-            events += event(static_cast<int>(i), choices_[i]);
+        for (std::size_t i = 0; i < echoes_.size(); ++i) {
+            if (echoes_[i].empty()) continue;
+            proto::CompletionChoice echo;
+            echo.text = echoes_[i];
+            events += proto::sse_data(
+                proto::text_completion_chunk(head_, static_cast<int>(i), echo, include_usage_));
         }
         return events;
     }
 
-    std::string chunk(const ChoiceUpdate& update) override {
-        proto::CompletionChoice part;
-        for (const chat::OutputDelta& delta : update.deltas) {
-            if (const auto* content = std::get_if<chat::ContentDelta>(&delta)) {
-                part.text += content->text;
-            }
-        }
-        if (return_token_ids_) part.token_ids = update.token_ids;
-        if (update.end && is_clean(*update.end)) {
-            part.finish_reason = update.end->finish_reason;
-            part.stop_reason = update.end->stop_reason;
-        }
-        const bool is_news =
-            !part.text.empty() || !update.token_ids.empty() || !part.finish_reason.empty();
-        return is_news ? event(update.choice, part) : std::string();
-    }
-
-    std::string closing(const GenerationTotals& totals) override {
-        if (!include_usage_) return {};
-        return proto::sse_data(
-            proto::text_completion_usage_chunk(head_, totals.usage, timings(totals)));
-    }
-
-    void collect(ChoiceUpdate update) override {
-        proto::CompletionChoice& choice = choices_[static_cast<std::size_t>(update.choice)];
-        for (const chat::OutputDelta& delta : update.deltas) {
-            if (const auto* content = std::get_if<chat::ContentDelta>(&delta)) {
-                choice.text += content->text;
-            }
-        }
-        if (choice.token_ids) {
-            choice.token_ids->insert(choice.token_ids->end(), update.token_ids.begin(),
-                                     update.token_ids.end());
-        }
-        if (update.end) {
-            choice.finish_reason = update.end->finish_reason;
-            choice.stop_reason = update.end->stop_reason;
-        }
-    }
-
-    std::string body(const GenerationTotals& totals) override {
-        return proto::text_completion_json(head_, choices_, totals.usage, timings(totals));
-    }
-
 private:
-    std::optional<proto::Timings> timings(const GenerationTotals& totals) const {
-        if (!include_timings_) return std::nullopt;
-        return totals.timings;
+    std::string part_json(int choice, const ChoiceParts& part) override {
+        proto::CompletionChoice wire = wire_choice(part);
+        if (wire.logprobs && wire.logprobs->tokens.empty()) wire.logprobs.reset();
+        return proto::text_completion_chunk(head_, choice, wire, include_usage_);
     }
 
-    std::string event(int choice, const proto::CompletionChoice& part) const {
-        return proto::sse_data(proto::text_completion_chunk(head_, choice, part, include_usage_));
+    std::string usage_json(const proto::Usage& usage, const Timings& timings) override {
+        return proto::text_completion_usage_chunk(head_, usage, timings);
     }
 
-    proto::ResponseHead head_;
-    bool include_usage_, include_timings_, return_token_ids_;
-    std::vector<proto::CompletionChoice> choices_;
+    std::string body_json(std::vector<ChoiceParts> choices, const proto::Usage& usage,
+                          const Timings& timings) override {
+        std::vector<proto::CompletionChoice> wire;
+        for (std::size_t i = 0; i < choices.size(); ++i) {
+            wire.push_back(wire_choice(choices[i]));
+            wire.back().text.insert(0, echoes_[i]);
+        }
+        return proto::text_completion_json(head_, wire, usage, timings);
+    }
+
+    proto::CompletionChoice wire_choice(const ChoiceParts& parts) const {
+        proto::CompletionChoice wire;
+        wire.finish_reason = parts.finish_reason;
+        wire.stop_reason = parts.stop_reason;
+        if (return_token_ids_) wire.token_ids = parts.token_ids;
+        if (wants_logprobs_) wire.logprobs.emplace();
+        for (const ChoiceDelta& delta : parts.deltas) {
+            // Without a parser there is nothing but content.
+            wire.text += std::get<chat::ContentDelta>(delta.what).text;
+            for (const TokenEntry& entry : delta.tokens) {
+                wire.logprobs->tokens.push_back(wire_logprob(entry, tokenizer_));
+                wire.logprobs->text_offset.push_back(entry.text_offset);
+            }
+        }
+        return wire;
+    }
+
+    const Tokenizer& tokenizer_;
+    std::vector<std::string> echoes_;  // per choice
 };
 
 }  // namespace
 
-std::unique_ptr<ResponseWriter> make_text_writer(const PreparedRequest& request) {
-    return std::make_unique<TextWriter>(request);
+std::unique_ptr<ResponseWriter> make_text_writer(const PreparedRequest& request,
+                                                 const Tokenizer& tokenizer) {
+    return std::make_unique<TextWriter>(request, tokenizer);
 }
 
 }  // namespace replica::server

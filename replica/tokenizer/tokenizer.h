@@ -19,15 +19,10 @@
 
 #include <tl/expected.hpp>
 
+#include "replica/byte_span.h"
 #include "replica/tokenizer/tokenizer_data.h"
 
 namespace replica {
-
-/// Byte range [begin, end) of a text.
-struct ByteSpan {
-    std::size_t begin = 0, end = 0;
-    friend bool operator==(const ByteSpan&, const ByteSpan&) = default;
-};
 
 struct EncodeOptions {
     bool add_special = false;   // bos in front and eos behind, where the model wants them

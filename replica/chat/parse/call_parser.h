@@ -40,7 +40,7 @@ class CallSink {
 public:
     virtual ~CallSink() = default;
     virtual void on_arguments(std::string_view json) = 0;
-    virtual void on_content(std::string_view text) = 0;
+    virtual void on_content(std::string_view text) = 0;  // a part of the step's `pending`
     virtual void on_fallback(std::string_view kind) = 0;
 };
 

@@ -12,6 +12,11 @@ namespace {
 
 using testing::script_of;
 
+void accumulate(chat::ParsedMessage& message, const std::vector<ChoiceDelta>& deltas) {
+    for (const ChoiceDelta& delta : deltas)
+        chat::accumulate(message, {delta.what});
+}
+
 struct Told {
     chat::ParsedMessage message;
     ChoiceEnd end;
@@ -29,7 +34,7 @@ Told told(ChoiceTextOptions options, const std::vector<TokenId>& tokens,
     for (const TokenId token : tokens) {
         const ChoiceText::Step step = text.feed(token);
         ++result.tokens_taken;
-        chat::accumulate(result.message, step.deltas);
+        accumulate(result.message, step.deltas);
         if (!step.must_stop) continue;
         reason = FinishReason::kStop;
         break;
@@ -38,7 +43,7 @@ Told told(ChoiceTextOptions options, const std::vector<TokenId>& tokens,
     info.reason = reason;
     info.stop_token = stop_token;
     info.generated_tokens = static_cast<std::int32_t>(result.tokens_taken);
-    chat::accumulate(result.message, text.finish(info, result.end));
+    accumulate(result.message, text.finish(info, result.end));
     return result;
 }
 

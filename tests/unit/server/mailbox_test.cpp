@@ -21,7 +21,7 @@ TEST(MailboxTest, UpdatesThatWaitBecomeOneAndWakeTheReaderOnce) {
     EXPECT_EQ(wakes, 1);
     const auto updates = mailbox.take();
     ASSERT_EQ(updates.size(), 2U);
-    EXPECT_EQ(std::get<chat::ContentDelta>(updates[0].deltas.at(0)).text, "abcd");
+    EXPECT_EQ(std::get<chat::ContentDelta>(updates[0].deltas.at(0).what).text, "abcd");
     EXPECT_EQ(updates[1].choice, 1);
     EXPECT_TRUE(mailbox.take().empty());
     mailbox.push(content(0, "e"));
@@ -44,7 +44,7 @@ TEST(MailboxTest, TextOfDifferentKindsKeepsItsOrder) {
     const auto updates = mailbox.take();
     ASSERT_EQ(updates.size(), 1U);
     ASSERT_EQ(updates[0].deltas.size(), 4U);
-    EXPECT_EQ(std::get<chat::ToolCallArguments>(updates[0].deltas[3]).text, "{}");
+    EXPECT_EQ(std::get<chat::ToolCallArguments>(updates[0].deltas[3].what).text, "{}");
 }
 
 TEST(MailboxTest, AReaderThatFallsTooFarBehindIsNoticed) {

@@ -1,10 +1,7 @@
-// A tiny model without weights: byte tokens, a ChatML template, and a runner that says a script.
+// A tiny model without weights: byte tokens, a ChatML template, limits for a scripted runner.
 #pragma once
 
-#include <condition_variable>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,6 +10,7 @@
 #include "replica/engine/step_runner.h"
 #include "replica/server/app_state.h"
 #include "replica/server/served_model.h"
+#include "tests/unit/server/scripted_runner.h"
 #include "tests/unit/tokenizer/support.h"
 
 namespace replica::server::testing {
@@ -67,83 +65,14 @@ inline std::shared_ptr<ServedModel> small_model(int sequences = 2) {
     return model;
 }
 
-/// Every sequence generates the script, then <|im_end|>. Steps can be held and let go.
-class ScriptedRunner final : public StepRunner {
-public:
-    ScriptedRunner(int sequences, std::vector<TokenId> script)
-        : limits_(small_limits(sequences)), script_(std::move(script)) {}
-
-    const RunnerLimits& limits() const override { return limits_; }
-
-    const kernels::StepOutputs& run(const kernels::StepDescriptor& step) override {
-        {
-            std::unique_lock lock(mutex_);
-            ++steps_begun_;
-            changed_.notify_all();
-            changed_.wait(lock, [this] { return steps_allowed_ > 0; });
-            if (steps_allowed_ != kUnlimited) --steps_allowed_;
-            if (is_lost_) throw std::runtime_error("scripted device loss");
-        }
-        sampled_.clear();
-        for (std::int32_t row = 0; row < step.logit_rows; ++row) {
-            const auto seq = static_cast<std::size_t>(step.seq_of_row[static_cast<std::size_t>(
-                step.logit_row[static_cast<std::size_t>(row)])]);
-            sampled_.push_back(next_token(step, seq));
-        }
-        errors_.assign(sampled_.size(), 0);
-        outputs_ = {.sampled = sampled_, .error = errors_, .logits = {}};
-        return outputs_;
-    }
-
-    /// From now on only `count` more steps run.
-    void allow(std::int64_t count) {
-        const std::lock_guard lock(mutex_);
-        steps_allowed_ = count;
-        changed_.notify_all();
-    }
-    void allow_all() { allow(kUnlimited); }
-    void lose_device() {
-        const std::lock_guard lock(mutex_);
-        is_lost_ = true;
-    }
-    /// Until the engine stands in its `count`th step.
-    void wait_for_step(std::int64_t count) {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return steps_begun_ >= count; });
-    }
-
-private:
-    static constexpr std::int64_t kUnlimited = INT64_MAX;
-
-    TokenId next_token(const kernels::StepDescriptor& step, std::size_t seq) {
-        // A sequence is known by its first block; its first logits end its prompt.
-        const std::int32_t block =
-            step.block_table[seq * static_cast<std::size_t>(step.blocks_per_seq_max)];
-        const std::int32_t length = step.kv_len[seq];
-        auto [known, is_new] = prompt_length_.try_emplace(block, length);
-        const bool is_first_chunk = step.kv_len_before[seq] == 0;
-        if (is_first_chunk || length < known->second) known->second = length;
-        const auto index = static_cast<std::size_t>(length - known->second);
-        return index < script_.size() ? script_[index] : kImEnd;
-    }
-
-    RunnerLimits limits_;
-    std::vector<TokenId> script_;
-    std::map<std::int32_t, std::int32_t> prompt_length_;
-    std::vector<std::int32_t> sampled_;
-    std::vector<std::uint8_t> errors_;
-    kernels::StepOutputs outputs_;
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::int64_t steps_allowed_ = kUnlimited, steps_begun_ = 0;
-    bool is_lost_ = false;
-};
-
 /// The bytes of `text`; `<think>` and its kind become their tokens.
 inline std::vector<TokenId> script_of(std::string_view text) {
     static const Tokenizer tokenizer = byte_tokenizer();
     return tokenizer.encode(text, {.add_special = false, .parse_special = true});
+}
+
+inline ScriptedRunner::Script said(std::string_view text) {
+    return {.tokens = script_of(text), .end_token = kImEnd};
 }
 
 }  // namespace replica::server::testing
