@@ -156,11 +156,12 @@ CallArguments Interpreter::evaluate_arguments(const Arguments& arguments) {
     for (const ExpressionPtr& argument : arguments.positional) {
         result.positional.push_back(evaluate(*argument));
     }
-    for (const auto& [name, argument] : arguments.keyword) {
+    for (const auto& keyword : arguments.keyword) {
+        const std::string& name = keyword.first;
         const bool is_repeated = std::any_of(result.keyword.begin(), result.keyword.end(),
                                              [&](const auto& item) { return item.first == name; });
         if (is_repeated) fail_type("keyword argument repeated: " + name);
-        result.keyword.emplace_back(name, evaluate(*argument));
+        result.keyword.emplace_back(name, evaluate(*keyword.second));
     }
     return result;
 }

@@ -215,7 +215,8 @@ Value Interpreter::call_macro(const Macro& macro, const CallArguments& arguments
         fail_type("macro " + repr_of(macro.name) + " takes not more than " +
                   std::to_string(macro.parameters.size()) + " argument(s)");
     }
-    for (const auto& [name, value] : arguments.keyword) {
+    for (const auto& keyword : arguments.keyword) {
+        const std::string& name = keyword.first;
         const auto place = std::find_if(macro.parameters.begin(), macro.parameters.end(),
                                         [&](const auto& item) { return item.spelling == name; });
         if (place - macro.parameters.begin() < static_cast<std::ptrdiff_t>(given) ||
