@@ -1,0 +1,228 @@
+// engine-bench: our side of tests/perf/cpu_vs_llama. A model on the CPU backend, stepped with the
+// batches a caller asks for, one JSON object a line:
+//
+//   engine-bench MODEL [--threads 2] [--context 1024] [--sequences 16]
+//
+//   {"op":"decode","sequences":4,"prompt":[ids],"tokens":[ids]}   prefills each sequence with the
+//       prompt (not timed), then feeds one token per sequence and step:
+//       {"ms":[per step],"cpu_ms":sum,"argmax":[[id per sequence] per step],"finite":true}
+//   {"op":"prefill","tokens":[ids],"step":64}                     one sequence, in steps of at most
+//       64 rows: {"ms":[whole],"cpu_ms":x,"argmax":[[id]],"finite":true}
+//
+// Sequence s begins the prompt at its s-th id and the tokens likewise, so that sequences differ.
+// Timed is the step alone, down to its logits; reading them for the answer is not.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <ctime>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/gguf/reader.h"
+#include "replica/model/runner.h"
+
+namespace {
+
+using Json = nlohmann::json;
+using Ids = std::vector<std::int32_t>;
+
+struct BenchOptions {
+    std::string model;
+    int threads = 2;
+    std::int32_t context = 1024;
+    std::int32_t sequences = 16;
+};
+
+/// A step with its arrays.
+class Batch {
+public:
+    explicit Batch(std::int32_t blocks_per_seq) : blocks_per_seq_(blocks_per_seq) {}
+
+    /// Appends `tokens` of a sequence that holds `before` tokens; the last row gives logits.
+    void add(std::int32_t sequence, std::span<const std::int32_t> tokens, std::int32_t before) {
+        const auto seq = static_cast<std::int32_t>(before_.size());
+        before_.push_back(before);
+        for (std::int32_t i = 0; const std::int32_t id : tokens) {
+            token_.push_back(id);
+            position_.push_back(before + i++);
+            seq_of_row_.push_back(seq);
+        }
+        logit_row_.push_back(static_cast<std::int32_t>(token_.size()) - 1);
+        after_.push_back(before + static_cast<std::int32_t>(tokens.size()));
+        row_begin_.push_back(static_cast<std::int32_t>(token_.size()));
+        slot_.push_back(sequence + 1);
+        for (std::int32_t b = 0; b < blocks_per_seq_; ++b)
+            block_table_.push_back(sequence * blocks_per_seq_ + b);
+    }
+
+    kernels::StepDescriptor step() const {
+        kernels::StepDescriptor step;
+        step.rows = static_cast<std::int32_t>(token_.size());
+        step.seqs = static_cast<std::int32_t>(before_.size());
+        step.logit_rows = static_cast<std::int32_t>(logit_row_.size());
+        step.token = token_;
+        step.position = position_;
+        step.seq_of_row = seq_of_row_;
+        step.row_begin = row_begin_;
+        step.kv_len_before = before_;
+        step.kv_len = after_;
+        step.state_slot = slot_;
+        step.block_table = block_table_;
+        step.blocks_per_seq_max = blocks_per_seq_;
+        step.logit_row = logit_row_;
+        step.wants_logits = true;
+        return step;
+    }
+
+private:
+    std::int32_t blocks_per_seq_;
+    Ids token_, position_, seq_of_row_, row_begin_{0}, before_, after_, slot_, logit_row_;
+    Ids block_table_;
+};
+
+/// Wall and processor time of the steps, and what they said.
+struct Record {
+    Json ms = Json::array();
+    Json argmax = Json::array();
+    double cpu_ms = 0.0;
+    bool is_finite = true;
+
+    Json json() const {
+        return {{"ms", ms}, {"cpu_ms", cpu_ms}, {"argmax", argmax}, {"finite", is_finite}};
+    }
+};
+
+double process_cpu_ms() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+class Bench {
+public:
+    explicit Bench(const BenchOptions& options)
+        : file_(open(options.model)),
+          backend_(kernels::make_cpu_backend({.threads = options.threads, .cores = {}})) {
+        auto runner = replica::ModelRunner::load(file_, *backend_,
+                                                 {.context = options.context,
+                                                  .sequences_max = options.sequences,
+                                                  .step_rows_max = 512,
+                                                  .kv_dtype = kernels::DType::kF16},
+                                                 replica::LoadProgress{});
+        if (!runner) throw std::runtime_error(runner.error().text());
+        runner_ = *std::move(runner);
+    }
+
+    Json description() const {
+        return {{"engine", "quadriga"},
+                {"device", backend_->device().name},
+                {"vocabulary", runner_->config().vocabulary}};
+    }
+
+    Json decode(std::int32_t sequences, const Ids& prompt, const Ids& tokens) {
+        const auto length = static_cast<std::int32_t>(prompt.size());
+        for (std::int32_t s = 0; s < sequences; ++s) {
+            Ids own = prompt;
+            std::rotate(own.begin(), own.begin() + s % length, own.end());
+            Batch batch(blocks_per_seq());
+            batch.add(s, own, 0);
+            runner_->run(batch.step());
+        }
+        Record record;
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            Batch batch(blocks_per_seq());
+            for (std::int32_t s = 0; s < sequences; ++s) {
+                const std::size_t at = (i + static_cast<std::size_t>(s)) % tokens.size();
+                batch.add(s, {&tokens[at], 1}, length + static_cast<std::int32_t>(i));
+            }
+            record.ms.push_back(run(batch, record));
+        }
+        return record.json();
+    }
+
+    Json prefill(const Ids& tokens, std::size_t step_rows) {
+        Record record;
+        double whole_ms = 0.0;
+        for (std::size_t begin = 0; begin < tokens.size(); begin += step_rows) {
+            Batch batch(blocks_per_seq());
+            const std::size_t rows = std::min(step_rows, tokens.size() - begin);
+            batch.add(0, std::span(tokens).subspan(begin, rows), static_cast<std::int32_t>(begin));
+            record.argmax.clear();  // the last step's stay
+            whole_ms += run(batch, record);
+        }
+        record.ms.push_back(whole_ms);
+        return record.json();
+    }
+
+private:
+    static replica::GgufFile open(const std::string& path) {
+        auto file = replica::GgufFile::open(path);
+        if (!file) throw std::runtime_error(file.error().text());
+        return *std::move(file);
+    }
+
+    std::int32_t blocks_per_seq() const { return runner_->limits().step.blocks_per_seq; }
+
+    /// Runs the step and returns its milliseconds; the rest goes to `record`.
+    double run(const Batch& batch, Record& record) {
+        const kernels::StepDescriptor step = batch.step();
+        const double cpu_before = process_cpu_ms();
+        const auto begin = std::chrono::steady_clock::now();
+        const kernels::StepOutputs& outputs = runner_->run(step);
+        const std::chrono::duration<double, std::milli> wall =
+            std::chrono::steady_clock::now() - begin;
+        record.cpu_ms += process_cpu_ms() - cpu_before;
+        const auto width = outputs.logits.size() / static_cast<std::size_t>(step.logit_rows);
+        Json best = Json::array();
+        for (std::size_t at = 0; at < outputs.logits.size(); at += width) {
+            const auto row = outputs.logits.subspan(at, width);
+            record.is_finite &= std::ranges::all_of(row, [](float x) { return std::isfinite(x); });
+            best.push_back(std::ranges::max_element(row) - row.begin());
+        }
+        record.argmax.push_back(std::move(best));
+        return wall.count();
+    }
+
+    replica::GgufFile file_;
+    std::unique_ptr<kernels::Backend> backend_;
+    std::unique_ptr<replica::ModelRunner> runner_;
+};
+
+Json answer(Bench& bench, const Json& ask) {
+    const std::string op = ask.at("op");
+    if (op == "decode")
+        return bench.decode(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"));
+    if (op == "prefill") return bench.prefill(ask.at("tokens"), ask.at("step"));
+    throw std::runtime_error("op is decode or prefill, not " + op);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    BenchOptions options;
+    CLI::App app("Steps a model on the CPU backend as asked on standard input");
+    app.add_option("model", options.model, "GGUF file")->required();
+    app.add_option("--threads", options.threads, "threads of the backend");
+    app.add_option("--context", options.context, "tokens a sequence may hold");
+    app.add_option("--sequences", options.sequences, "sequences at most");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        Bench bench(options);
+        std::cout << bench.description() << std::endl;
+        for (std::string line; std::getline(std::cin, line);)
+            std::cout << answer(bench, Json::parse(line)) << std::endl;
+    } catch (const std::exception& error) {
+        std::cerr << "engine-bench: " << error.what() << "\n";
+        return 1;
+    }
+    return 0;
+}
