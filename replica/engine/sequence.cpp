@@ -47,7 +47,10 @@ Sequence::Sequence(EngineRequest request, const SequenceOrigin& origin)
                         request.stop_token_ids.end());
     for (const SamplingOptions::Bias& bias : sampling_.logit_bias)
         bias_.push_back({.token = bias.token, .bias = bias.bias});
-    if (has_penalty_) counts_.add_prompt(tokens_);
+    if (has_penalty_) {
+        counts_.reserve(tokens_.capacity());
+        counts_.add_prompt(tokens_);
+    }
     drafts.reserve(kDraftTokensMax);
 }
 
