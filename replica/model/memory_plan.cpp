@@ -73,11 +73,11 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     plan.has_mtp = !config.mtp_layers.empty() && (can_draft || options.with_mtp);
 
     const std::int32_t verifying = std::min(options.sequences_max, options.draft_batch_max);
+    // One row for every sequence, and the drafts of those that verify.
     limits.step.logit_rows =
         options.logit_rows_max > 0
             ? options.logit_rows_max
-            : std::max(options.sequences_max,
-                       clamped(std::int64_t{verifying} * (1 + limits.draft_tokens_max)));
+            : clamped(options.sequences_max + std::int64_t{verifying} * limits.draft_tokens_max);
     limits.step.rows =
         std::max({options.step_rows_max, options.sequences_max, limits.step.logit_rows});
     limits.step.seqs = options.sequences_max;

@@ -147,8 +147,8 @@ TEST(MemoryPlanTest, DraftsAreBoundedAndStepsHoldWhatVerifies) {
                                           .draft_batch_max = 16},
                                          kPlenty);
     EXPECT_EQ(plan.limits.draft_tokens_max, kDraftTokensMax);
-    EXPECT_EQ(plan.limits.step.logit_rows, 16 * (1 + kDraftTokensMax));
-    EXPECT_EQ(plan.limits.step.rows, 16 * (1 + kDraftTokensMax));
+    EXPECT_EQ(plan.limits.step.logit_rows, 100 + 16 * kDraftTokensMax);
+    EXPECT_EQ(plan.limits.step.rows, 100 + 16 * kDraftTokensMax);
 }
 
 TEST(MemoryPlanTest, SnapshotsAreAsManyAsTheirMemoryHolds) {
