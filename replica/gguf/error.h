@@ -1,7 +1,9 @@
 // What is wrong with a model file, in three parts a person can act on.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include <tl/expected.hpp>
 
@@ -24,6 +26,10 @@ struct GgufError {
     /// "what: why; fix" in one line.
     std::string text() const { return what + ": " + why + (fix.empty() ? "" : "; " + fix); }
 };
+
+/// Text of untrusted files goes into messages cut, and with `?` for all that is not printable
+/// ASCII.
+std::string printable(std::string_view text, std::size_t bytes_max = 80);
 
 template <class T>
 using GgufResult = tl::expected<T, GgufError>;

@@ -74,11 +74,4 @@ std::string_view HeaderCursor::read_string(std::uint64_t bytes_max) {
     return {reinterpret_cast<const char*>(at), static_cast<std::size_t>(length)};
 }
 
-std::string printable(std::string_view text) {
-    std::string result(text.substr(0, 80));
-    std::ranges::replace_if(
-        result, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; }, '?');
-    return result;
-}
-
 }  // namespace replica

@@ -82,7 +82,4 @@ private:
     std::string place_;
 };
 
-/// Names from untrusted files go into messages without control characters and cut at 80 bytes.
-std::string printable(std::string_view text);
-
 }  // namespace replica

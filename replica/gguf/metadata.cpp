@@ -15,6 +15,8 @@
 namespace replica {
 namespace {
 
+constexpr std::size_t kWhyBytesMax = 240;  // a sentence; it may quote a value of the file
+
 /// The reading rule of metadata.h; nullopt when the value is no T.
 template <class T>
 std::optional<T> convert(const GgufNumber& number) {
@@ -68,8 +70,8 @@ const GgufEntry* GgufMetadata::find(std::string_view key) const {
 }
 
 GgufError GgufMetadata::error_about(std::string_view key, std::string why, std::string fix) const {
-    return {GgufErrorKind::kWrongValue, file_ + ": key " + std::string(key), std::move(why),
-            std::move(fix)};
+    return {GgufErrorKind::kWrongValue, file_ + ": key " + printable(key),
+            printable(why, kWhyBytesMax), std::move(fix)};
 }
 
 GgufResult<const GgufEntry*> GgufMetadata::required(std::string_view key) const {

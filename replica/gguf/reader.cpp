@@ -222,7 +222,7 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 GgufResult<const GgufTensor*> GgufFile::get_tensor(std::string_view name) const {
     if (const GgufTensor* tensor = find_tensor(name)) return tensor;
     return tl::unexpected(GgufError{GgufErrorKind::kMissing,
-                                    path().string() + ": tensor " + std::string(name),
+                                    path().string() + ": tensor " + printable(name),
                                     "is required and absent", "convert the model again"});
 }
 

@@ -152,8 +152,10 @@ void read_rope(KeyReader& keys, ModelConfig& config) {
     keys.check(std::isfinite(factor) && factor > 0.0F, "rope.scaling.factor",
                "must be a finite number above 0");
     config.rope_scaling.factor = static_cast<double>(factor);
-    config.rope_scaling.attention_factor =
-        static_cast<double>(keys.real_or("rope.scaling.attn_factor", 1.0F));
+    const float attention_factor = keys.real_or("rope.scaling.attn_factor", 1.0F);
+    keys.check(std::isfinite(attention_factor) && attention_factor > 0.0F,
+               "rope.scaling.attn_factor", "must be a finite number above 0");
+    config.rope_scaling.attention_factor = static_cast<double>(attention_factor);
     if (type == "linear") {
         config.rope_scaling.kind = RopeScaling::Kind::kLinear;
     } else if (type == "yarn") {

@@ -1,6 +1,7 @@
 // Proves the reading rules of metadata: lenient about numeric types, strict about values.
 #include "replica/gguf/metadata.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -84,6 +85,18 @@ TEST(GgufMetadataTest, AbsentKeysAreErrorsOnlyWhereRequired) {
     EXPECT_EQ(loaded.metadata.get_string_or("name", "x"), "Foal");
     EXPECT_EQ(loaded.metadata.get_bool_or("name", true).error().kind, GgufErrorKind::kWrongValue)
         << "present, but of another type";
+}
+
+TEST(GgufMetadataTest, ErrorsAreOneLineWhateverTheFileSays) {
+    const std::string key = std::string("a\x1b[31m\n\xff") + std::string(1000, 'x');
+    const Loaded loaded({string_entry(key, "\x7f\x9b")});
+    for (const std::string& text :
+         {loaded.metadata.get_u32(key).error().text(),
+          loaded.metadata.error_about("k", std::string(100'000, '\r')).text()}) {
+        EXPECT_LT(text.size(), 512U);
+        EXPECT_TRUE(std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; }))
+            << text;
+    }
 }
 
 TEST(GgufMetadataTest, ReadsArrays) {
