@@ -85,7 +85,7 @@ tl::expected<Bpe, TokenizerError> Bpe::from_merges(const Vocabulary& vocabulary,
 }
 
 Bpe::Symbol Bpe::intern(std::string_view text) {
-    if (const auto id = vocabulary_->find(text)) return static_cast<Symbol>(*id);
+    if (const auto id = vocabulary_->find_plain(text)) return static_cast<Symbol>(*id);
     const auto next =
         static_cast<Symbol>(vocabulary_->size()) + static_cast<Symbol>(extra_texts_.size());
     const auto [entry, is_new] = extra_ids_.try_emplace(std::string(text), next);
@@ -108,7 +108,7 @@ void Bpe::append_tokens(Symbol symbol, std::vector<TokenId>& ids) const {
     const std::string_view text = symbol_text(symbol);
     for (std::size_t position = 0; position < text.size();) {
         const Utf8Step step = decode_utf8(text, position);
-        const auto id = vocabulary_->find(text.substr(position, step.length));
+        const auto id = vocabulary_->find_plain(text.substr(position, step.length));
         if (id) {
             ids.push_back(*id);
         } else if (options_.unknown_id) {
@@ -139,7 +139,7 @@ void Bpe::encode(std::string_view fragment, std::vector<TokenId>& ids) const {
             for (const char c : piece) {
                 append_utf8(byte_alphabet()[static_cast<unsigned char>(c)], mapped);
             }
-            if (const auto id = vocabulary_->find(mapped)) {
+            if (const auto id = vocabulary_->find_plain(mapped)) {
                 ids.push_back(*id);
                 continue;
             }

@@ -63,12 +63,12 @@ void Spm::encode(std::string_view fragment, Options options, std::vector<TokenId
         // The longest token bounds the look-up, which would hash ever longer strings otherwise.
         if (left.size() + right.size() > vocabulary_->text_bytes_max()) return std::nullopt;
         const std::string_view joined(left.data(), left.size() + right.size());
-        const auto id = vocabulary_->find(joined);
+        const auto id = vocabulary_->find_plain(joined);
         if (!id) return std::nullopt;
         return Join{-scores_[static_cast<std::size_t>(*id)], joined};
     });
     for (const std::string_view symbol : symbols) {
-        if (const auto id = vocabulary_->find(symbol)) {
+        if (const auto id = vocabulary_->find_plain(symbol)) {
             ids.push_back(*id);
         } else {
             append_bytes(symbol, ids);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "replica/gguf/error.h"
 #include "replica/tokenizer/bpe.h"
 #include "replica/tokenizer/special_tokens.h"
 #include "replica/tokenizer/spm.h"
@@ -133,7 +134,7 @@ tl::expected<PreTokenizer, TokenizerError> choose_pre(const TokenizerData& data,
         return PreTokenizer::kDefault;
     }
     if (const auto kind = pre_tokenizer_by_name(name)) return *kind;
-    return refused("tokenizer.ggml.pre", "the pre-tokeniser '" + name.substr(0, 64) +
+    return refused("tokenizer.ggml.pre", "the pre-tokeniser '" + printable(name) +
                                              "' is not known; wrong tokens would be silent");
 }
 
@@ -145,7 +146,7 @@ tl::expected<Tokenizer, TokenizerError> Tokenizer::from_data(TokenizerData data,
     if (!is_bpe && !is_spm) {
         return refused("tokenizer.ggml.model",
                        data.model.empty() ? "the file names no tokenizer model"
-                                          : "the tokenizer model '" + data.model.substr(0, 64) +
+                                          : "the tokenizer model '" + printable(data.model) +
                                                 "' is not supported; known are gpt2 and llama");
     }
     std::vector<std::string> warnings;
@@ -160,6 +161,10 @@ tl::expected<Tokenizer, TokenizerError> Tokenizer::from_data(TokenizerData data,
     impl->bos = impl->checked("bos_token_id", or_default(data.bos_id, 1));
     impl->eos = impl->checked("eos_token_id", or_default(data.eos_id, 2));
     impl->unknown = impl->checked("unknown_token_id", or_default(data.unknown_id, 0));
+    // Some files name the end token here. Text that has no token is dropped rather than made one.
+    if (impl->unknown && impl->vocabulary.type(*impl->unknown) == TokenType::kControl) {
+        impl->unknown.reset();
+    }
     bool add_bos_default = is_spm;
     if (is_bpe) {
         const auto pre = choose_pre(data, options, impl->warnings);

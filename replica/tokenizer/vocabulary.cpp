@@ -85,4 +85,9 @@ std::optional<TokenId> Vocabulary::find(std::string_view text) const {
     return found->second;
 }
 
+std::optional<TokenId> Vocabulary::find_plain(std::string_view text) const {
+    const std::optional<TokenId> id = find(text);
+    return id && type(*id) == TokenType::kControl ? std::nullopt : id;
+}
+
 }  // namespace replica

@@ -24,6 +24,8 @@ public:
     const std::string& text(TokenId id) const;
     TokenType type(TokenId id) const;
     std::optional<TokenId> find(std::string_view text) const;
+    /// As find, but no control token: what plain text may become, whatever the file's merges say.
+    std::optional<TokenId> find_plain(std::string_view text) const;
     std::size_t text_bytes_max() const { return text_bytes_max_; }
 
 private:

@@ -73,6 +73,32 @@ TEST(TokenizerLimitsTest, IdsOutsideTheVocabularyAreIgnoredWithAWarning) {
     EXPECT_EQ(tokenizer.warnings().size(), 2U);
 }
 
+TEST(TokenizerLimitsTest, PlainTextNeverBecomesAControlTokenWhateverTheMergesSay) {
+    TokenizerData data = bpe_data({{"a", "b"}, {"ab", "c"}});
+    data.types['x'] = static_cast<std::int32_t>(TokenType::kControl);  // a letter, too
+    data.types[257] = static_cast<std::int32_t>(TokenType::kControl);  // "abc"
+    data.unknown_id = 257;
+    ASSERT_EQ(data.tokens[257], "abc");
+    const Tokenizer tokenizer = tokenizer_of(std::move(data));
+    const std::string text = "abcx";
+    const std::vector<ByteSpan> all = {{0, text.size()}};
+    for (const auto& ids :
+         {tokenizer.encode(text, all, {}), tokenizer.encode(text, {.parse_special = false})}) {
+        for (const TokenId id : ids)
+            EXPECT_NE(tokenizer.type(id), TokenType::kControl) << id;
+    }
+    EXPECT_EQ(tokenizer.encode("abc", {}), std::vector<TokenId>{257}) << "spelled by the template";
+}
+
+TEST(TokenizerLimitsTest, AMessageQuotesTheFileWithoutItsControlCharacters) {
+    TokenizerData data = bpe_data({});
+    data.pre = std::string("\x1b[31m") + std::string(1000, 'x');
+    const auto made = Tokenizer::from_data(data);
+    ASSERT_FALSE(made);
+    EXPECT_THAT(made.error().message, ::testing::HasSubstr("'?[31m"));
+    EXPECT_LT(made.error().message.size(), 256U);
+}
+
 TEST(TokenizerLimitsTest, DuplicateTextsKeepTheFirstIdAndWarn) {
     TokenizerData data = bpe_data({}, {{"ab", TokenType::kNormal}, {"ab", TokenType::kNormal}});
     const Tokenizer tokenizer = tokenizer_of(std::move(data));
