@@ -166,7 +166,7 @@ std::string indexed(std::string_view path, std::size_t index) {
 }
 
 std::string member_of(std::string_view path, std::string_view name) {
-    return std::string(path) + "." + std::string(name);
+    return std::string(path) + "." + printable(name);
 }
 
 tl::unexpected<ApiError> wrong_type(const std::string& param, std::string_view wanted) {
@@ -184,8 +184,9 @@ Result<void> check_fields(const Json& body, FieldEndpoint endpoint, GenerationRe
         if (value.is_null()) continue;
         if (spec->mark == FieldMark::kRefused) {
             if (is_neutral(value, spec->neutral)) continue;
+            const std::string param = printable(name);  // a row may cover any ending
             return fail(ErrorCode::kUnsupportedParameter,
-                        "'" + name + "' is refused: " + std::string(spec->note) + ".", name);
+                        "'" + param + "' is refused: " + std::string(spec->note) + ".", param);
         }
         if (spec->mark == FieldMark::kIgnored) {
             add_warning(request.warnings, "ignored_field " + name + ": " + std::string(spec->note));

@@ -32,6 +32,7 @@ std::optional<IntegerValue> integer_value(const Json& json);
 
 /// "messages[3]", "tools[2].function"
 std::string indexed(std::string_view path, std::size_t index);
+/// The name may be the client's: it comes out printable.
 std::string member_of(std::string_view path, std::string_view name);
 
 tl::unexpected<ApiError> wrong_type(const std::string& param, std::string_view wanted);

@@ -54,13 +54,18 @@ std::optional<SseEvent> SseDecoder::next() {
         const std::size_t end = std::min(pending_.find_first_of("\r\n", begin), pending_.size());
         event_bytes_ += end - begin;
         if (event_bytes_ > event_bytes_max_) {
-            is_failed_ = true;
+            fail();
             break;
         }
         line_.append(pending_, begin, end - begin);
         position_ = end;
     }
     return std::nullopt;
+}
+
+void SseDecoder::fail() {
+    *this = SseDecoder(event_bytes_max_);
+    is_failed_ = true;
 }
 
 void SseDecoder::end_line() {

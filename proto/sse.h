@@ -41,9 +41,14 @@ public:
     /// The next complete event. Comments and events without data give none.
     std::optional<SseEvent> next();
     [[nodiscard]] bool is_failed() const { return is_failed_; }
+    /// Memory in use for text: after next() has given nothing, at most `event_bytes_max`.
+    [[nodiscard]] std::size_t held_bytes() const {
+        return pending_.size() - position_ + line_.size() + name_.size() + data_.size();
+    }
 
 private:
     void end_line();
+    void fail();
 
     std::size_t event_bytes_max_;
     std::string pending_;  // fed, not yet looked at

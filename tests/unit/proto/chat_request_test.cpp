@@ -86,6 +86,17 @@ TEST(ChatRequestTest, WarningsAreBounded) {
         EXPECT_LE(warning.size(), kWarningBytesMax);
 }
 
+TEST(ChatRequestTest, NamesOfTheClientAreMadePrintableInErrors) {
+    for (const char* const members :
+         {R"("dry_\u001b[31m":1)", R"("structured_outputs":{"\u001b[31m":1})",
+          R"("logit_bias":{"\u001b[31m":1})"}) {
+        const Result<ChatRequest> request = with(members);
+        ASSERT_FALSE(request) << members;
+        EXPECT_THAT(request.error().param, HasSubstr("\\x1b[31m"));
+        EXPECT_THAT(request.error().message, HasSubstr("\\x1b[31m"));
+    }
+}
+
 TEST(ChatRequestTest, TheBodyMustBeAnObjectWithMessages) {
     EXPECT_EQ(refusal(parse_chat_request("")), "invalid_json ");
     EXPECT_EQ(refusal(parse_chat_request("[]")), "invalid_type ");

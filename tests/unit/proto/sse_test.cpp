@@ -77,6 +77,9 @@ TEST(SseTest, AnEventOverTheLimitFailsTheDecoder) {
         endless.next();
     }
     EXPECT_TRUE(endless.is_failed());
+    endless.feed("data: late\n\n");
+    EXPECT_FALSE(endless.next());
+    EXPECT_EQ(endless.held_bytes(), 0U);
 }
 
 // --- boundaries
