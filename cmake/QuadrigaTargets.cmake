@@ -12,7 +12,7 @@ function(quadriga_settings target)
         target_compile_options(${target} PRIVATE -fsanitize=${QUADRIGA_SANITIZE}
                                -fno-omit-frame-pointer -fno-sanitize-recover=all
                                # GCC 12 reports false positives of these under -fsanitize.
-                               -Wno-maybe-uninitialized -Wno-null-dereference)
+                               $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-null-dereference)
         target_link_options(${target} PRIVATE -fsanitize=${QUADRIGA_SANITIZE})
     endif()
 endfunction()
