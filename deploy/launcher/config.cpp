@@ -147,12 +147,24 @@ void read_file(LoadedConfig& loaded, const std::string& path) {
     }
 }
 
+/// A setting with a list of words has one of them.
+void check_word(const Config& config, const Setting& setting) {
+    if (setting.words.empty()) return;
+    const std::string& value = config.*std::get<std::string Config::*>(setting.field);
+    if (std::ranges::find(setting.words, value) != setting.words.end()) return;
+    std::string wanted;
+    for (const std::string_view word : setting.words) {
+        if (!wanted.empty()) wanted += word == setting.words.back() ? " or " : ", ";
+        wanted += word;
+    }
+    refuse(std::string(setting.key) + " cannot be '" + value + "'", "wanted: " + wanted,
+           "for example " + setting.flag() + " " + std::string(setting.words[1]));
+}
+
 /// Checks that concern more than one value, and what follows from them.
 void finish(Config& config) {
-    if (config.backend != "auto" && config.backend != "cpu" && config.backend != "cuda") {
-        refuse("backend cannot be '" + config.backend + "'", "wanted: auto, cpu or cuda",
-               "for example --backend cpu");
-    }
+    for (const Setting& setting : settings())
+        check_word(config, setting);
     config.replica_count = replicas_of_layout(config.layout);
     if (config.replica_port_base > 0 && config.replica_port_base + config.replica_count > 65536) {
         refuse("replica_port_base leaves no room for all replicas", "ports end at 65535",

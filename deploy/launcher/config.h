@@ -31,6 +31,15 @@ struct Config {
     int threads_per_replica = 0;
     int context = 0;
     int sequences = 0;
+    // How a replica caches, drafts and queues; -1: it chooses.
+    int kv_tokens = 0;
+    std::string prefix_cache = "on";
+    int checkpoint_memory_mib = -1;
+    std::string drafts = "auto";
+    int draft_tokens = 3;
+    int draft_batch = 4;
+    int queued_tokens_max = -1;
+    int step_time_target_ms = -1;
     std::vector<std::string> require_kernels;
     int memory_slack_mib = 256;
 
@@ -66,6 +75,7 @@ struct Setting {
     std::string_view help;
     double min = 0;  // of numbers, inclusive
     double max = 0;
+    std::span<const std::string_view> words{};  // of strings; empty: any text
 
     std::string flag() const;                            // "--replica-port-base"
     std::string environment() const;                     // "QUADRIGA_REPLICA_PORT_BASE"

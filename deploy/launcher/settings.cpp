@@ -11,13 +11,18 @@ namespace {
 
 constexpr double kPortMax = 65535;
 constexpr double kDayS = 86400;
+constexpr double kIntMax = 2147483647;
+
+constexpr std::array<std::string_view, 3> kBackends = {"auto", "cpu", "cuda"};
+constexpr std::array<std::string_view, 2> kOnOff = {"on", "off"};
+constexpr std::array<std::string_view, 3> kDrafts = {"auto", "always", "off"};
 
 // clang-format off
 constexpr auto kSettings = std::to_array<Setting>({
     {"model", &Config::model, "GGUF file to serve"},
     {"served_name", &Config::served_name, "Model name for clients; default: the file's name without .gguf"},
     {"layout", &Config::layout, "Replicas x devices each, for example 4x1"},
-    {"backend", &Config::backend, "auto, cpu or cuda"},
+    {"backend", &Config::backend, "auto, cpu or cuda", 0, 0, kBackends},
     {"host", &Config::host, "Address of the router"},
     {"port", &Config::port, "Port of the router; 0 takes a free one", 0, kPortMax},
     {"replica_port_base", &Config::replica_port_base, "Port of replica 0, the others follow; 0 takes free ones", 0, kPortMax},
@@ -26,6 +31,14 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"threads_per_replica", &Config::threads_per_replica, "Compute threads of a CPU replica; 0: its share of the cores", 0, 1024},
     {"context", &Config::context, "Longest sequence in tokens; 0: the replica chooses", 0, 16777216},
     {"sequences", &Config::sequences, "Sequences at once per replica; 0: the replica chooses", 0, 4096},
+    {"kv_tokens", &Config::kv_tokens, "KV cache of a replica in tokens, all its sequences together; 0: a whole context for each", 0, kIntMax},
+    {"prefix_cache", &Config::prefix_cache, "Whether prompts with equal beginnings share them: on or off", 0, 0, kOnOff},
+    {"checkpoint_memory_mib", &Config::checkpoint_memory_mib, "Host memory of a replica for saved states of recurrent models; -1: an eighth of what is free, at most 2048", -1, kIntMax},
+    {"drafts", &Config::drafts, "Speculation: auto (while it gains), always or off", 0, 0, kDrafts},
+    {"draft_tokens", &Config::draft_tokens, "Most drafts in a row", 1, 8},
+    {"draft_batch", &Config::draft_batch, "No drafts while more sequences than this decode", 1, 1024},
+    {"queued_tokens_max", &Config::queued_tokens_max, "Prompt tokens that may wait in a replica; 0: no bound, -1: half a context for each waiting place", -1, kIntMax},
+    {"step_time_target_ms", &Config::step_time_target_ms, "Prompt chunks shrink to keep steps this short while others decode; 0: never, -1: 100, on the CPU 200", -1, 60000},
     {"require_kernels", &Config::require_kernels, "Custom kernels that must be armed, \"*\" for all"},
     {"memory_slack_mib", &Config::memory_slack_mib, "Memory a CPU replica needs beside its weights", 0, 1048576},
     {"hello_s", &Config::hello_s, "First word of a replica after its start", 0.01, kDayS},

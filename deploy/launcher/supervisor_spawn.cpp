@@ -75,6 +75,17 @@ SpawnRequest Supervisor::replica_request(int replica) const {
     };
     if (config.context > 0) add("--context", std::to_string(config.context));
     if (config.sequences > 0) add("--sequences", std::to_string(config.sequences));
+    add("--kv-tokens", std::to_string(config.kv_tokens));
+    add("--prefix-cache", config.prefix_cache);
+    add("--drafts", config.drafts);
+    add("--draft-tokens", std::to_string(config.draft_tokens));
+    add("--draft-batch", std::to_string(config.draft_batch));
+    const auto add_chosen = [&add](std::string flag, int value) {
+        if (value >= 0) add(std::move(flag), std::to_string(value));
+    };
+    add_chosen("--checkpoint-memory-mib", config.checkpoint_memory_mib);
+    add_chosen("--queued-tokens-max", config.queued_tokens_max);
+    add_chosen("--step-time-target-ms", config.step_time_target_ms);
     for (const std::string& kernel : config.require_kernels)
         add("--require-kernels", kernel);
     request.argv.insert(request.argv.end(), config.replica_args.begin(), config.replica_args.end());

@@ -10,15 +10,21 @@ constexpr std::size_t kReplacementBytes = 3;  // U+FFFD in UTF-8
 
 }  // namespace
 
-/// The first `owners` owners of waiting bytes get the characters [begin, end) and let go of them.
-void TokenLedger::cover(std::size_t owners, std::size_t begin, std::size_t end) {
+/// The next character, `bytes` long, is made of what the first `owners` owners have waiting.
+void TokenLedger::cover(std::size_t owners, std::size_t bytes) {
+    const std::size_t end = decoded_bytes_ + bytes;
     for (std::size_t i = 0; i < owners; ++i) {
         assert(owners_[i] >= forgotten_ && "a token with undecoded bytes was forgotten");
         Covered& token = tokens_[owners_[i] - forgotten_];
-        if (token.span.begin == token.span.end) token.span.begin = begin;
+        if (token.span.begin == token.span.end) {
+            token.span.begin = decoded_bytes_;
+            token.entry.text_offset = decoded_characters_;
+        }
         token.span.end = end;
     }
     owners_.erase(owners_.begin(), owners_.begin() + static_cast<std::ptrdiff_t>(owners));
+    decoded_bytes_ = end;
+    ++decoded_characters_;
 }
 
 void TokenLedger::feed(const TokenEntry& entry, std::string_view bytes, StreamDecoder& decoder,
@@ -26,7 +32,6 @@ void TokenLedger::feed(const TokenEntry& entry, std::string_view bytes, StreamDe
     if (bytes.empty()) return;
     const std::size_t number = forgotten_ + tokens_.size();
     tokens_.push_back({entry, {decoded_bytes_, decoded_bytes_}});
-    tokens_.back().entry.text_offset = decoded_characters_;
     // Byte by byte: what comes out with a byte is made of the waiting ones and of it.
     for (const char byte : bytes) {
         const std::string whole = std::string(decoder.pending()) + byte;
@@ -35,26 +40,20 @@ void TokenLedger::feed(const TokenEntry& entry, std::string_view bytes, StreamDe
         decoder.feed({&byte, 1}, text);
         const std::size_t grown = text.size() - before;
         if (grown == 0) continue;
-        const std::size_t begin = decoded_bytes_;
-        decoded_bytes_ += grown;
         if (text.compare(before, grown, whole) == 0 || owners_.size() == 1) {
-            decoded_characters_ += 1;
-            cover(owners_.size(), begin, decoded_bytes_);
+            cover(owners_.size(), grown);
             continue;
         }
         // The waiting bytes were no character: one U+FFFD. The new byte starts afresh.
-        decoded_characters_ += grown > kReplacementBytes ? 2 : 1;
-        cover(owners_.size() - 1, begin, begin + kReplacementBytes);
-        if (decoder.pending().empty()) cover(1, begin + kReplacementBytes, decoded_bytes_);
+        cover(owners_.size() - 1, kReplacementBytes);
+        if (decoder.pending().empty()) cover(1, grown - kReplacementBytes);
     }
 }
 
 void TokenLedger::finish(StreamDecoder& decoder, std::string& text) {
     const std::size_t before = text.size();
     decoder.finish(text);
-    const std::size_t begin = decoded_bytes_;
-    decoded_bytes_ += text.size() - before;
-    cover(owners_.size(), begin, decoded_bytes_);
+    if (text.size() > before) cover(owners_.size(), text.size() - before);
 }
 
 void TokenLedger::add_origin(const chat::TextOrigin& origin) {

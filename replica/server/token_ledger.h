@@ -54,15 +54,15 @@ private:
         ByteSpan span;  // of the decoded text; its end is still growing while it owns bytes
         bool is_listed[2] = {false, false};  // by kind
     };
-    void cover(std::size_t owners, std::size_t begin, std::size_t end);
+    void cover(std::size_t owners, std::size_t bytes);
     std::deque<ByteSpan>& waiting(Kind kind) { return waiting_[static_cast<std::size_t>(kind)]; }
 
     std::deque<Covered> tokens_;
     std::vector<std::size_t> owners_;  // token numbers of the decoder's waiting bytes
     std::size_t forgotten_ = 0;        // the number of tokens_.front()
     std::size_t decoded_bytes_ = 0;
-    std::int64_t decoded_characters_ = 0;
-    std::deque<ByteSpan> waiting_[2];  // origins that have not left, by kind
+    std::int64_t decoded_characters_ = 0;  // code points
+    std::deque<ByteSpan> waiting_[2];      // origins that have not left, by kind
 };
 
 }  // namespace replica::server

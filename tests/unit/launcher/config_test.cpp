@@ -97,6 +97,9 @@ TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {
     EXPECT_THAT(refusal_text({.flags = {{"port", "12x"}}}), HasSubstr("flag --port"));
     EXPECT_THAT(refusal_text({.flags = {{"port", ""}}}), HasSubstr("wanted"));
     EXPECT_THAT(refusal_text({.flags = {{"backend", "rocm"}}}), HasSubstr("auto, cpu or cuda"));
+    EXPECT_THAT(refusal_text({.flags = {{"drafts", "on"}}}), HasSubstr("auto, always or off"));
+    EXPECT_THAT(refusal_text({.flags = {{"prefix_cache", "yes"}}}), HasSubstr("on or off"));
+    EXPECT_THAT(refusal_of_file("draft_tokens = 9\n"), HasSubstr("1 to 8"));
     EXPECT_THAT(refusal_text({.flags = {{"replica_port_base", "65534"}}}), HasSubstr("65535"));
     EXPECT_THAT(refusal_text({.file = "/nowhere/quadriga.toml"}), HasSubstr("No such file"));
 }

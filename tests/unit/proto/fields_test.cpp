@@ -237,7 +237,7 @@ TEST(FieldCaseTest, EveryHonouredValueArrives) {
         "include_stop_str_in_output":true, "skip_special_tokens":false, "logit_bias":{"5":-2.5},
         "logprobs":true, "top_logprobs":20, "stream":true, "parallel_tool_calls":false,
         "priority":-100, "prompt_cache_key":"k", "user":"u", "cache_salt":"s",
-        "return_token_ids":true, "include_timings":true})");
+        "draft_tokens":2, "return_token_ids":true, "include_timings":true})");
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->model, "m");
     EXPECT_EQ(read->max_tokens, 3);
@@ -265,6 +265,7 @@ TEST(FieldCaseTest, EveryHonouredValueArrives) {
     EXPECT_EQ(read->prompt_cache_key, "k");
     EXPECT_EQ(read->user, "u");
     EXPECT_EQ(read->cache_salt, "s");
+    EXPECT_EQ(read->draft_tokens, 2);
     EXPECT_TRUE(read->return_token_ids);
     EXPECT_TRUE(read->include_timings);
 }

@@ -157,7 +157,7 @@ TEST(CompletionResponseTest, HasOneObjectInBothForms) {
         text,
         HasSubstr(
             start +
-            R"({"text":"abc","index":0,"finish_reason":"length","stop_reason":null,"logprobs":{"tokens":["abc"],"token_logprobs":[-0.25],"top_logprobs":[{"x":-2}],"text_offset":[0]}}],"usage":{"prompt_tokens":1,)"));
+            R"({"text":"abc","index":0,"finish_reason":"length","stop_reason":null,"logprobs":{"tokens":["abc"],"token_logprobs":[-0.25],"top_logprobs":[{"x":-2,"abc":-0.25}],"text_offset":[0]}}],"usage":{"prompt_tokens":1,)"));
     EXPECT_TRUE(read_json(text));
     CompletionChoice part;
     part.text = "a";
@@ -167,6 +167,15 @@ TEST(CompletionResponseTest, HasOneObjectInBothForms) {
             R"({"text":"a","index":3,"finish_reason":null,"stop_reason":null,"logprobs":null}],"usage":null})");
     EXPECT_THAT(text_completion_usage_chunk(head, {1, 2, 0, 0}),
                 HasSubstr(start + R"(],"usage":{)"));
+}
+
+TEST(CompletionResponseTest, AlternativesThatReadAlikeAreOneKeyTheBestOfThem) {
+    CompletionChoice choice;
+    choice.logprobs = CompletionChoice::Logprobs{
+        {{"\xF0", -0.5, {{"\xF0", -0.5}, {"a", -1.0}, {"\x9F", -1.5}}}, {"b", -2.0, {}}}, {0, 1}};
+    const std::string text = text_completion_chunk({}, 0, choice, false);
+    EXPECT_THAT(text, HasSubstr("\"top_logprobs\":[{\"\uFFFD\":-0.5,\"a\":-1},{\"b\":-2}]"));
+    EXPECT_TRUE(read_json(text));
 }
 
 TEST(ModelsTest, ListsModels) {

@@ -28,7 +28,9 @@ void add(Told& told, std::vector<ChoiceDelta> deltas) {
         const auto* content = std::get_if<chat::ContentDelta>(&delta.what);
         if (reasoning != nullptr) told.reasoning += reasoning->text;
         if (content != nullptr) told.content += content->text;
-        if (reasoning == nullptr && content == nullptr) EXPECT_THAT(delta.tokens, IsEmpty());
+        if (reasoning == nullptr && content == nullptr) {
+            EXPECT_THAT(delta.tokens, IsEmpty());
+        }
         for (const TokenEntry& entry : delta.tokens) {
             (reasoning != nullptr ? told.reasoning_tokens : told.content_tokens)
                 .push_back(entry.token);

@@ -52,10 +52,42 @@ TEST(OptionsTest, ReadsWhatALauncherPasses) {
     EXPECT_THAT(line.options->cores, ::testing::ElementsAre(0, 1));
 }
 
+TEST(OptionsTest, ReadsWhatTheEngineKeepsDraftsAndQueues) {
+    const CommandLine line =
+        parsed({"--model", "m", "--prefix-cache", "off", "--checkpoint-memory-mib", "64",
+                "--kv-tokens", "4096", "--drafts", "always", "--draft-tokens", "2", "--draft-batch",
+                "1", "--queued-tokens-max", "0", "--step-time-target-ms", "0"});
+    ASSERT_TRUE(line.options) << line.text;
+    const ServerOptions& options = *line.options;
+    EXPECT_FALSE(options.has_prefix_cache);
+    EXPECT_EQ(options.checkpoint_bytes_max(1), std::uint64_t{64} << 20U);
+    EXPECT_EQ(options.kv_tokens, 4096);
+    EXPECT_EQ(options.drafts, DraftMode::kAlways);
+    EXPECT_EQ(options.draft_tokens, 2);
+    EXPECT_EQ(options.draft_batch, 1);
+    EXPECT_EQ(options.queued_tokens_bound(1000), 0);
+    EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{0});
+}
+
+TEST(OptionsTest, DefaultsFollowFromMemoryContextAndDevice) {
+    ServerOptions options;
+    constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
+    EXPECT_EQ(options.checkpoint_bytes_max(8 * kGiB), kGiB);
+    EXPECT_EQ(options.checkpoint_bytes_max(64 * kGiB), 2 * kGiB);
+    EXPECT_EQ(options.queued_tokens_bound(4096), 16 * 2048) << "half a context a waiting place";
+    EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{200});
+    options.device = "0";
+    EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{100});
+}
+
 TEST(OptionsTest, AUsageErrorHasExitCodeTwoAndHelpHasZero) {
     EXPECT_EQ(parsed({}).exit_code, 2);
     EXPECT_EQ(parsed({"--model", "m", "--sequences", "0"}).exit_code, 2);
     EXPECT_EQ(parsed({"--model", "m", "--kv", "f8"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--prefix-cache", "maybe"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--drafts", "on"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--draft-tokens", "9"}).exit_code, 2);
+    EXPECT_EQ(parsed({"--model", "m", "--queued-tokens-max", "-1"}).exit_code, 2);
     EXPECT_EQ(parsed({"--model", "m", "--instance", "xyz"}).exit_code, 2);
     EXPECT_EQ(parsed({"--model", "m", "--modle", "n"}).exit_code, 2);
     EXPECT_EQ(parsed({"--help"}).exit_code, 0);

@@ -30,6 +30,7 @@ public:
         std::string script = "A horse neighs.";
         std::optional<std::string> internal_key;
         bool is_loaded = true;
+        std::int64_t queued_tokens_max = 0;
     };
     explicit TestReplica(Setup setup)
         : runner(small_limits(setup.sequences), said(setup.script)),
@@ -107,6 +108,7 @@ private:
         engine.sequences_max = setup.sequences;
         engine.waiting_max = 256;
         engine.step_token_budget = 64;
+        engine.queued_tokens_max = setup.queued_tokens_max;
         engine.end_tokens = {kImEnd};
         auto started = std::make_unique<Engine>(runner, std::move(engine));
         started->on_status_change([this] { app_.engine_changed(); });
