@@ -107,6 +107,10 @@ class EngineFeaturesTest(unittest.TestCase):
             self.assertEqual(best, sorted(best, key=lambda top: -top["logprob"]))
             self.assertEqual(entry["bytes"], best[0]["bytes"], "greedy takes the best")
             self.assertAlmostEqual(entry["logprob"], best[0]["logprob"], places=5)
+        drafted = self.chat(self.plain, turns("What does a horse do?"), **fields)["choices"][0]["logprobs"]["content"]
+        self.assertEqual([e["bytes"] for e in drafted], [e["bytes"] for e in entries])
+        for one, other in zip(drafted, entries):
+            self.assertAlmostEqual(one["logprob"], other["logprob"], places=4)
         stream = self.fleet.stream(turns("What does a horse do?"), **fields)
         streamed = []
         for event in stream.events():
@@ -186,6 +190,7 @@ class EngineFeaturesTest(unittest.TestCase):
         jobs += [lambda i=i: self.chat(self.fleet, turns("Company " * (3 * i + 1)), temperature=1, seed=i,
                                        max_tokens=40 + i, ignore_eos=True) for i in range(7)]
         self.assertEqual(in_parallel(jobs)[0], alone)
+        self.assertEqual(self.chat(self.plain, messages, **fields)["choices"][0]["message"], alone, "with drafts")
         other = self.chat(self.fleet, messages, **{**fields, "seed": 4712})["choices"][0]["message"]
         self.assertNotEqual(other, alone)
 
