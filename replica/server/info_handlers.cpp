@@ -75,7 +75,7 @@ void add_model_info(const ServedModel& model, Json& info) {
     info["reasoning"] = {{"separated", model.has_think_tags},
                          {"field", kFields[static_cast<std::size_t>(model.reasoning_field)]},
                          {"efforts", std::move(efforts)}};
-    info["mtp"] = {{"available", model.limits.draft_tokens_max > 0},
+    info["mtp"] = {{"available", model.facts.has_mtp},
                    {"draft_tokens_max", model.limits.draft_tokens_max}};
     info["kernels"] = kernels_json(model);
     info["degraded"] = model.is_degraded;

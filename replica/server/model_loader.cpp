@@ -85,6 +85,7 @@ ModelFacts facts_of(const GgufFile& file, const ModelConfig& config) {
     facts.context_train = config.context_train;
     facts.created = modified_at(file.path());
     facts.file_name = file.path().filename().string();
+    facts.has_mtp = !config.mtp_layers.empty();
     for (const GgufTensor& tensor : file.tensors())
         facts.parameters += tensor.elements();
     for (const GgufPart& part : file.parts()) {

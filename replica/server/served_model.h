@@ -25,6 +25,7 @@ struct ModelFacts {
     std::int64_t parameters = 0, size_bytes = 0, context_train = 0;
     std::int64_t created = 0;  // Unix seconds of the file
     std::string file_name;
+    bool has_mtp = false;  // it has a block that can draft
 };
 
 struct ServedModel {

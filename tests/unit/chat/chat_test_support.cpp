@@ -56,11 +56,28 @@ ParsedMessage parse_chunks(const ParseCase& parse_case, const std::vector<std::s
     options.tools = parse_case.tools;
     options.calls_in_reasoning = parse_case.calls_in_reasoning;
     options.make_id = [&next_id] { return "call_" + std::to_string(next_id++); };
+    options.reports_origins = true;
     OutputParser parser(std::move(options));
-    ParsedMessage message;
-    for (const std::string_view chunk : chunks)
-        accumulate(message, parser.feed(chunk));
-    accumulate(message, parser.finish(finish));
+    ParsedMessage message, copied;
+    std::string fed;
+    std::size_t last_end = 0;
+    const auto add = [&](const std::vector<OutputDelta>& deltas) {
+        accumulate(message, deltas);
+        for (const TextOrigin& origin : parser.take_origins()) {
+            EXPECT_GE(origin.bytes.begin, last_end) << "origins ascend";
+            last_end = origin.bytes.end;
+            (origin.kind == TextOrigin::Kind::kReasoning ? copied.reasoning : copied.content) +=
+                fed.substr(origin.bytes.begin, origin.bytes.end - origin.bytes.begin);
+        }
+        EXPECT_LE(last_end, parser.decided_bytes());
+    };
+    for (const std::string_view chunk : chunks) {
+        fed += chunk;
+        add(parser.feed(chunk));
+    }
+    add(parser.finish(finish));
+    EXPECT_EQ(copied.reasoning, message.reasoning) << "all of it is a copy of what was fed";
+    EXPECT_EQ(copied.content, message.content);
     return message;
 }
 

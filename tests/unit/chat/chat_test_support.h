@@ -41,7 +41,8 @@ struct ParseCase {
     bool calls_in_reasoning = true;
 };
 
-/// The sum of the deltas for these chunks. Ids are call_0, call_1, …
+/// The sum of the deltas for these chunks; checks on the way that the parser says truly where its
+/// text came from. Ids are call_0, call_1, …
 ParsedMessage parse_chunks(const ParseCase& parse_case, const std::vector<std::string_view>& chunks,
                            FinishKind finish);
 ParsedMessage parse(const ParseCase& parse_case, FinishKind finish = FinishKind::kEnd);
