@@ -14,6 +14,7 @@
 #include <cassert>
 #include <cstring>
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // first: includes this file again for every instruction set
 #include <hwy/highway.h>
 
@@ -262,6 +263,8 @@ void gather_blocks(const std::uint8_t* block, std::int64_t row_bytes, std::size_
     }
 }
 
+constexpr std::size_t kLineBytes = 64;
+
 template <class Decode>
 void tile_quant(const Tile& tile) {
     using Shape = typename Decode::Shape;
@@ -288,10 +291,16 @@ void tile_quant(const Tile& tile) {
             full ? tile.row_bytes : static_cast<std::ptrdiff_t>(kBlockBytes);
         const VI lane_offset =
             hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<std::int32_t>(stride)));
+        // Rows of W are read in order: what the next pass reads is fetched during this one. It may
+        // lie behind the matrix, where fetching does nothing.
+        const std::uint8_t* ahead = blocks + static_cast<std::int64_t>(kLanes) * tile.row_bytes;
         for (std::size_t k0 = 0; k0 < k; k0 += kPanelValues) {
             const std::size_t values = k - k0 < kPanelValues ? k - k0 : kPanelValues;
             for (std::size_t b = 0; b < values / Decode::kValues; ++b) {
                 const std::uint8_t* block = blocks + (k0 / Decode::kValues + b) * kBlockBytes;
+                for (std::size_t line = 0; line < kLanes * kBlockBytes; line += kLineBytes)
+                    hwy::Prefetch(ahead + line);
+                ahead += kLanes * kBlockBytes;
                 if (!full) {
                     gather_blocks<kBlockBytes>(block, tile.row_bytes, rows, gathered);
                     block = gathered;
