@@ -140,7 +140,9 @@ TEST_F(ReplicaTest, AClientThatLeavesInDecodeFreesItsBlocks) {
     EXPECT_EQ(metric(metrics, "quadriga_replica_requests_waiting"), 0);
     EXPECT_EQ(metric(metrics, "quadriga_replica_kv_blocks_used"), 0);
     EXPECT_EQ(
-        metric(metrics, R"(quadriga_replica_client_disconnects_total{model="foal",replica="0",phase="decode")"),
+        metric(
+            metrics,
+            R"(quadriga_replica_client_disconnects_total{model="foal",replica="0",phase="decode")"),
         1);
 }
 
