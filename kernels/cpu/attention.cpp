@@ -1,6 +1,7 @@
 // Attention over a step in two loops: first every row's K and V go to the pages, then every row
-// reads the pages up to itself. Rows of the same step are read back from the pages too, so a
-// prompt in one piece and the same prompt in two give the same bits.
+// reads the pages up to itself, some rows of a prompt together, which share the reading. Rows of
+// the same step are read back from the pages too, so a prompt in one piece and the same prompt in
+// two give the same bits.
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -58,45 +59,107 @@ void append(const Context& context, const AttentionArgs& args) {
     }
 }
 
-/// Query heads first .. first + count - 1 of row m, all of one KV head.
-void attend_heads(const Context& context, const AttentionArgs& args, std::int64_t m,
-                  std::int64_t first, int count, float* work) {
+/// How the second loop is cut into tasks: some rows, times some heads of one KV head.
+struct Cut {
+    std::int64_t rows = 1;    // of a task
+    std::int64_t heads = 1;   // of a task
+    std::int64_t chunks = 1;  // tasks of a group of heads
+    std::int64_t tasks = 0;
+
+    /// Heads of a group and neighbouring rows share the reads of K and V, unless that would leave
+    /// threads without work.
+    Cut(const AttentionArgs& args, std::int64_t step_rows, std::int64_t threads) {
+        const std::int64_t group = args.n_h / args.n_kv;
+        const auto count = [&] { return (step_rows + rows - 1) / rows * args.n_kv * chunks; };
+        heads = std::min<std::int64_t>(group, kAttentionQueries);
+        chunks = (group + heads - 1) / heads;
+        rows = kAttentionQueries / heads;
+        while (count() < kTasksPerThread * threads && (rows > 1 || heads > 1)) {
+            if (rows > 1) {
+                rows /= 2;
+            } else {
+                heads = (heads + 1) / 2;
+                chunks = (group + heads - 1) / heads;
+            }
+        }
+        tasks = count();
+    }
+
+    static constexpr std::int64_t kTasksPerThread = 2;
+};
+
+/// Rows begin .. end - 1, all of one sequence, with query heads first .. first + heads - 1, all of
+/// one KV head.
+struct Queries {
+    std::int64_t begin, end;
+    std::int64_t first, heads;
+};
+
+void attend(const Context& context, const AttentionArgs& args, const Queries& part, float* work) {
     const StepDescriptor& step = *context.step;
     const std::int64_t head_dim = args.head_dim;
     const std::int64_t q_stride = head_dim * (args.has_gate ? 2 : 1);
     const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
-    float* q = work;                                 // [count, D]
-    float* out = work + kAttentionHeads * head_dim;  // [count, D]
-    for (int h = 0; h < count; ++h) {
-        float* head = q + h * head_dim;
-        prepare_head(context, args, args.q.row<float>(m) + (first + h) * q_stride, args.q_norm, m,
-                     head);
-        for (std::int64_t i = 0; i < head_dim; ++i)
-            head[i] *= scale;
-    }
-    const std::int64_t kv_head = first / (args.n_h / args.n_kv);
+    float* q = work;                                   // [queries, D]
+    float* out = work + kAttentionQueries * head_dim;  // [queries, D]
+    const std::int64_t kv_head = part.first / (args.n_h / args.n_kv);
     const std::int64_t element_bytes = args.kv.k.dtype == DType::kF16 ? 2 : 4;
     const std::int64_t head_bytes = kv_head * args.kv.k.shape[2] * head_dim * element_bytes;
-    context.attention.attend({.heads = count,
-                              .head_dim = args.head_dim,
-                              .kv_is_f16 = args.kv.k.dtype == DType::kF16,
-                              .q = q,
-                              .k = args.kv.k.as<std::uint8_t>() + head_bytes,
-                              .v = args.kv.v.as<std::uint8_t>() + head_bytes,
-                              .page_bytes = args.kv.k.row_stride * element_bytes,
-                              .block_table = block_table_of(step, m),
-                              .block_tokens = static_cast<int>(args.kv.k.shape[2]),
-                              .tokens = kv_position(step, m) + 1,
-                              .out = out});
-    for (int h = 0; h < count; ++h) {
-        const float* from = out + h * head_dim;
-        float* y = args.y.row<float>(m) + (first + h) * head_dim;
+    AttentionQueries job{.queries = static_cast<int>((part.end - part.begin) * part.heads),
+                         .head_dim = args.head_dim,
+                         .kv_is_f16 = args.kv.k.dtype == DType::kF16,
+                         .q = q,
+                         .tokens = {},
+                         .k = args.kv.k.as<std::uint8_t>() + head_bytes,
+                         .v = args.kv.v.as<std::uint8_t>() + head_bytes,
+                         .page_bytes = args.kv.k.row_stride * element_bytes,
+                         .block_table = block_table_of(step, part.begin),
+                         .block_tokens = static_cast<int>(args.kv.k.shape[2]),
+                         .stretch = out + kAttentionQueries * head_dim,
+                         .out = out};
+    for (std::int64_t i = 0; i < job.queries; ++i) {
+        const std::int64_t m = part.begin + i / part.heads;
+        float* query = q + i * head_dim;
+        const float* from = args.q.row<float>(m) + (part.first + i % part.heads) * q_stride;
+        prepare_head(context, args, from, args.q_norm, m, query);
+        for (std::int64_t c = 0; c < head_dim; ++c)
+            query[c] *= scale;
+        job.tokens[i] = kv_position(step, m) + 1;
+    }
+    context.attention.attend(job);
+    for (std::int64_t i = 0; i < job.queries; ++i) {
+        const std::int64_t m = part.begin + i / part.heads;
+        const std::int64_t head = part.first + i % part.heads;
+        const float* from = out + i * head_dim;
+        float* y = args.y.row<float>(m) + head * head_dim;
         if (args.has_gate) {
-            const float* gate = args.q.row<float>(m) + (first + h) * q_stride + head_dim;
+            const float* gate = args.q.row<float>(m) + head * q_stride + head_dim;
             context.attention.gate(from, gate, head_dim, y);
         } else {
             std::copy(from, from + head_dim, y);
         }
+    }
+}
+
+/// Task `task` of a cut. Its rows may belong to several sequences, which are taken in turn.
+void run_task(const Context& context, const AttentionArgs& args, const Cut& cut, std::int64_t task,
+              float* work) {
+    const StepDescriptor& step = *context.step;
+    const std::int64_t group = args.n_h / args.n_kv;
+    const std::int64_t in_group = task % cut.chunks * cut.heads;
+    const std::int64_t kv_head = task / cut.chunks % args.n_kv;
+    const std::int64_t begin = task / (args.n_kv * cut.chunks) * cut.rows;
+    const std::int64_t end = std::min<std::int64_t>(begin + cut.rows, step.rows);
+    for (std::int64_t m = begin; m < end;) {
+        const auto seq = static_cast<std::size_t>(step.seq_of_row[static_cast<std::size_t>(m)]);
+        const std::int64_t last = std::min<std::int64_t>(end, step.row_begin[seq + 1]);
+        attend(context, args,
+               {.begin = m,
+                .end = last,
+                .first = kv_head * group + in_group,
+                .heads = std::min(cut.heads, group - in_group)},
+               work);
+        m = last;
     }
 }
 
@@ -105,36 +168,25 @@ void attend_heads(const Context& context, const AttentionArgs& args, std::int64_
 void attention(const Context& context, const AttentionArgs& args) {
     const StepDescriptor& step = *context.step;
     const std::int64_t head_dim = args.head_dim;
-    assert(2 * kAttentionHeads * head_dim <= context.scratch->work_values &&
+    assert((2 * kAttentionQueries + 2 * kAttentionStretch) * head_dim <=
+               context.scratch->work_values &&
            "prepare was told the largest K, which is at least the heads together");
     append(context, args);
 
-    // Heads of a group share the reads of K and V, unless that would leave threads idle.
-    const std::int64_t group = args.n_h / args.n_kv;
-    const std::int64_t threads = context.pool->threads();
-    const bool few = std::int64_t{step.rows} * args.n_kv < threads;
-    const std::int64_t together = few ? 1 : std::min<std::int64_t>(group, kAttentionHeads);
-    const std::int64_t chunks = (group + together - 1) / together;
-    const std::int64_t tasks = std::int64_t{step.rows} * args.n_kv * chunks;
+    const Cut cut(args, step.rows, context.pool->threads());
     const auto body = [&](const LoopPart& part) {
-        // Later rows of a prompt read more, so threads take turns instead of ranges.
-        for (std::int64_t lane = part.begin; lane < part.end; ++lane)
-            for (std::int64_t i = lane; i < tasks; i += threads) {
-                const std::int64_t m = i / (args.n_kv * chunks);
-                const std::int64_t kv_head = i / chunks % args.n_kv;
-                const std::int64_t in_group = i % chunks * together;
-                attend_heads(context, args, m, kv_head * group + in_group,
-                             static_cast<int>(std::min(together, group - in_group)),
-                             context.thread(part).work);
-            }
+        // Later rows of a prompt read more: they come first, so that what is left to the end is
+        // short.
+        for (std::int64_t i = part.begin; i < part.end; ++i)
+            run_task(context, args, cut, cut.tasks - 1 - i, context.thread(part).work);
     };
     std::int64_t tokens = 0;
     for (std::int64_t m = 0; m < step.rows; ++m)
         tokens += kv_position(step, m) + 1;
     if (tokens * args.n_h * head_dim * 2 < kWorkPerWakeUp) {
-        context.pool->run_here(threads, body);
+        context.pool->run_here(cut.tasks, body);
     } else {
-        context.pool->run(threads, body);
+        context.pool->run(cut.tasks, body);
     }
 }
 

@@ -8,10 +8,11 @@
 namespace kernels::cpu {
 namespace {
 
-/// Rows of `inputs_max` values a thread may need at once: attention keeps kAttentionHeads queries
-/// and as many sums; a delta-net head q, k, v and output of kDeltaRows rows and a part of the
-/// state.
-constexpr std::int64_t kWorkRows = std::max(2 * kAttentionHeads, 4 * kDeltaRows + kDeltaStateRows);
+/// Rows of `inputs_max` values a thread may need at once: attention keeps kAttentionQueries
+/// queries, as many sums, and a stretch of K and V; a delta-net head q, k, v and output of
+/// kDeltaRows rows and a part of the state.
+constexpr std::int64_t kWorkRows =
+    std::max(2 * kAttentionQueries + 2 * kAttentionStretch, 4 * kDeltaRows + kDeltaStateRows);
 
 }  // namespace
 

@@ -112,26 +112,28 @@ struct DeltaKernels {
 DeltaKernels delta_kernels();
 
 // ---------------------------------------------------------------------------------------------
-// Attention of some query heads of one row over the pages of their KV head
+// Attention of some queries over the pages of their KV head
 
-inline constexpr int kAttentionHeads = 4;  // query heads of one call
+inline constexpr int kAttentionQueries = 16;  // of one call: heads of a row, or of several rows
+inline constexpr int kAttentionStretch = 64;  // tokens read at a time; a page of more is cut
 
-struct AttentionHeads {
-    int heads = 0;  // 1..kAttentionHeads, all of one KV head
+struct AttentionQueries {
+    int queries = 0;  // 1..kAttentionQueries, all of one sequence and KV head
     int head_dim = 0;
     bool kv_is_f16 = false;
-    const float* q = nullptr;         // [heads, D], normed, rotated, scaled by 1/sqrt(D)
-    const std::uint8_t* k = nullptr;  // the KV head's part of page 0
+    const float* q = nullptr;                // [queries, D], normed, rotated, scaled by 1/sqrt(D)
+    std::int64_t tokens[kAttentionQueries];  // attended by each: 0..tokens-1; ascending
+    const std::uint8_t* k = nullptr;         // the KV head's part of page 0
     const std::uint8_t* v = nullptr;
     std::int64_t page_bytes = 0;                // distance of pages
     const std::int32_t* block_table = nullptr;  // of the sequence
     int block_tokens = 0;
-    std::int64_t tokens = 0;  // attended: 0..tokens-1
-    float* out = nullptr;     // [heads, D]; also the running sum
+    float* stretch = nullptr;  // work memory [2, kAttentionStretch, D]
+    float* out = nullptr;      // [queries, D]; also the running sum
 };
 
 struct AttentionKernels {
-    void (*attend)(const AttentionHeads& heads);
+    void (*attend)(const AttentionQueries& queries);
     void (*store_f16)(const float* values, std::int64_t count, std::uint16_t* out);
     /// out = in * sigmoid(gate)
     void (*gate)(const float* in, const float* gate, std::int64_t count, float* out);

@@ -282,8 +282,12 @@ TEST(AttentionTest, PositionsMayDifferFromPlacesInTheKv) {
 
 TEST(AttentionTest, ASplitAtAnyPositionEqualsTheWholeBitForBit) {
     constexpr int kRows = 39;
-    for (const DType type : {DType::kF16, DType::kF32}) {
-        const Layer layer(Form{.kv_type = type});
+    const Form forms[] = {
+        {.kv_type = DType::kF16},
+        {.kv_type = DType::kF32},
+        {.n_h = 6, .n_kv = 2, .head_dim = 37, .n_rot = 10, .kv_type = DType::kF16}};
+    for (const Form& form : forms) {
+        const Layer layer(form);
         const Inputs in(layer.form, kRows, 12);
         for (const CpuAccumulator accumulator : {CpuAccumulator::kFloat, CpuAccumulator::kDouble}) {
             Runner whole(layer, {.accumulator = accumulator});
