@@ -8,6 +8,8 @@
 //       {"ms":[per step],"cpu_ms":sum,"argmax":[[id per sequence] per step],"finite":true}
 //   {"op":"prefill","tokens":[ids],"step":64}                     one sequence, in steps of at most
 //       64 rows: {"ms":[whole],"cpu_ms":x,"argmax":[[id]],"finite":true}
+//   {"op":"gaps","tokens":[ids],"answer":[ids]}                    {"gaps":[logit of each token of
+//       the answer minus the best other one]}
 //
 // Sequence s begins the prompt at its s-th id and the tokens likewise, so that sequences differ.
 // Timed is the step alone, down to its logits; reading them for the answer is not.
@@ -163,6 +165,26 @@ public:
         return record.json();
     }
 
+    /// Feeds an answer and says how far each of its tokens' logit lies above the best other one.
+    Json gaps(const Ids& prompt, const Ids& answer) {
+        Json gaps = Json::array();
+        auto held = static_cast<std::int32_t>(prompt.size());
+        for (std::size_t i = 0; i < answer.size(); ++i) {
+            Batch batch(blocks_per_seq());
+            if (i == 0) {
+                batch.add(0, prompt, 0);
+            } else {
+                batch.add(0, {&answer[i - 1], 1}, held++);
+            }
+            const std::span<const float> logits = runner_->run(batch.step()).logits;
+            float best = -INFINITY;
+            for (std::size_t id = 0; id < logits.size(); ++id)
+                if (static_cast<std::int32_t>(id) != answer[i]) best = std::max(best, logits[id]);
+            gaps.push_back(logits[static_cast<std::size_t>(answer[i])] - best);
+        }
+        return {{"gaps", gaps}};
+    }
+
 private:
     static replica::GgufFile open(const std::string& path) {
         auto file = replica::GgufFile::open(path);
@@ -202,7 +224,8 @@ Json answer(Bench& bench, const Json& ask) {
     if (op == "decode")
         return bench.decode(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"));
     if (op == "prefill") return bench.prefill(ask.at("tokens"), ask.at("step"));
-    throw std::runtime_error("op is decode or prefill, not " + op);
+    if (op == "gaps") return bench.gaps(ask.at("tokens"), ask.at("answer"));
+    throw std::runtime_error("op is decode, prefill or gaps, not " + op);
 }
 
 }  // namespace

@@ -7,7 +7,10 @@ One JSON object a line on standard input, one answer a line on standard output:
     {"op": "decode", "sequences": 4, "prompt": [ids], "tokens": [ids]}   as tests/perf/engine_bench.cpp
     {"op": "prefill", "tokens": [ids], "step": 64}                       likewise
     {"op": "tokenize", "text": "...", "special": true}                   {"ids": [...]}
-    {"op": "greedy", "tokens": [ids], "steps": 32}                       {"ids": [...], "top2": [[id, gap], ...]}
+    {"op": "greedy", "tokens": [ids], "steps": 32}       {"ids": [...], "gaps": [...], "pieces": [...], "ended": true}
+    {"op": "gaps", "tokens": [ids], "answer": [ids]}     {"gaps": [...]}
+    {"op": "render", "chats": [[{role, content}]]}       {"texts": [...]}
+    {"op": "widen", "to": "file"}                        {}
 
 Timed is llama_decode with everything it leaves to be waited for; filling batches and reading logits is not. K and V are
 f16, flash attention and the repacking of weights are left to the library's own choice.
@@ -21,6 +24,7 @@ import math
 import sys
 import time
 
+import jinja2.sandbox
 import llama_cpp.llama_cpp as llama
 
 
@@ -31,7 +35,8 @@ class Engine:
         llama.llama_backend_init()
         params = llama.llama_model_default_params()
         params.use_extra_bufts = not options.plain
-        self.model = llama.llama_model_load_from_file(options.model.encode(), params)
+        self.path = options.model.encode()
+        self.model = llama.llama_model_load_from_file(self.path, params)
         assert self.model, f"llama.cpp cannot load {options.model}"
         settings = llama.llama_context_default_params()
         settings.n_ctx = options.context * options.sequences
@@ -124,22 +129,65 @@ class Engine:
 
     def greedy(self, ask):
         """The best token again and again; beside each how far the second best logit lies below it."""
-        self.forget()
         ids, gaps = [], []
-        tokens, before = ask["tokens"], 0
-        for _ in range(ask["steps"]):
-            _, _, row = self.feed(0, tokens, before)
-            before += len(tokens)
-            logits = self.logits(row)
-            top = max(logits)
-            best = logits.index(top)
-            logits[best] = -math.inf
-            ids.append(best)
-            gaps.append(top - max(logits))
-            if llama.llama_vocab_is_eog(self.vocab, best):
-                break
-            tokens = [best]
-        return {"ids": ids, "gaps": gaps}
+        ended = False
+        while len(ids) < ask["steps"] and not ended:
+            logits = self.next_logits(ask["tokens"], ids)
+            ids.append(logits.index(max(logits)))
+            gaps.append(gap_of(logits, ids[-1]))
+            ended = bool(llama.llama_vocab_is_eog(self.vocab, ids[-1]))
+        if ended:
+            ids.pop()  # the gap of the end stays: whether to end is a choice too
+        return {"ids": ids, "gaps": gaps, "ended": ended, "pieces": [self.piece(token) for token in ids]}
+
+    def gaps(self, ask):
+        """The gaps where another engine's answer is fed: its token's logit over the best of the others."""
+        gaps = []
+        for i in range(len(ask["answer"])):
+            logits = self.next_logits(ask["tokens"], ask["answer"][:i])
+            gaps.append(gap_of(logits, ask["answer"][i]))
+        return {"gaps": gaps}
+
+    def next_logits(self, prompt, answer):
+        """After the prompt and the answer so far; only the answer's last token is new, unless there is none."""
+        if not answer:
+            self.forget()
+            _, _, row = self.feed(0, prompt)
+        else:
+            _, _, row = self.feed(0, answer[-1:], len(prompt) + len(answer) - 1)
+        return self.logits(row)
+
+    def piece(self, token):
+        """The token's bytes as a string, a code point each: a token may end inside a character."""
+        room = ctypes.create_string_buffer(256)
+        count = llama.llama_token_to_piece(self.vocab, token, room, len(room), 0, False)
+        assert count >= 0, "no room for a piece"
+        return room.raw[:count].decode("latin-1")
+
+    def render(self, ask):
+        """Chats through the file's template, by Jinja2."""
+        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        room = ctypes.create_string_buffer(1 << 16)
+        count = llama.llama_model_meta_val_str(self.model, b"tokenizer.chat_template", room, len(room))
+        assert 0 < count < len(room), "the file has no template, or a very long one"
+        template = environment.from_string(room.value.decode())
+        return {"texts": [template.render(messages=chat, add_generation_prompt=True) for chat in ask["chats"]]}
+
+    def widen(self, ask):
+        """Writes the model with all weights as F32."""
+        params = llama.llama_model_quantize_default_params()
+        params.allow_requantize = True
+        params.ftype = llama.LLAMA_FTYPE_ALL_F32
+        code = llama.llama_model_quantize(self.path, ask["to"].encode(), params)
+        assert code == 0, f"llama_model_quantize says {code}"
+        return {}
+
+
+def gap_of(logits, token):
+    """How far the token's logit lies above the best of the others; negative when one of them is better."""
+    own = logits[token]
+    logits[token] = -math.inf
+    return own - max(logits)
 
 
 def main():
@@ -150,13 +198,13 @@ def main():
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--sequences", type=int, default=16)
     engine = Engine(parser.parse_args())
-    operations = {"decode": engine.decode, "prefill": engine.prefill, "tokenize": engine.tokenize,
-                  "greedy": engine.greedy}
+    names = ("decode", "prefill", "tokenize", "greedy", "gaps", "render", "widen")
     print(json.dumps({"engine": "llama.cpp", "device": llama.llama_print_system_info().decode().strip(),
                       "vocabulary": engine.vocabulary}), flush=True)
     for line in sys.stdin:
         ask = json.loads(line)
-        print(json.dumps(operations[ask["op"]](ask)), flush=True)
+        assert ask["op"] in names, f"op is one of {names}"
+        print(json.dumps(getattr(engine, ask["op"])(ask)), flush=True)
 
 
 if __name__ == "__main__":
