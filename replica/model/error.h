@@ -8,6 +8,7 @@ namespace replica {
 enum class ModelErrorKind {
     kFile,    // the file is malformed or of a kind we do not run: a retry cannot help
     kMemory,  // it does not fit into the memory there is
+    kFlags,   // what was asked for is impossible with this model: a retry cannot help
 };
 
 struct ModelError {

@@ -150,8 +150,35 @@ std::int32_t largest_context(const ModelConfig& config, const RunnerOptions& opt
     return static_cast<std::int32_t>(fits * options.block_tokens);
 }
 
+/// Whether it is this one flag that asks for too much: without it the plan fits.
+std::optional<ModelError> refusal_of_flag(const ModelConfig& config, const RunnerOptions& options,
+                                          const MemorySupply& supply, const MemoryPlan& least) {
+    const auto fits_with = [&](const RunnerOptions& other) {
+        return least_plan(config, other, supply, least.limits.max_model_len).device_bytes() <=
+               supply.free_bytes;
+    };
+    const std::string why =
+        "needs " + gib(least.device_bytes()) + " in all, the device has " + gib(supply.free_bytes);
+    RunnerOptions smaller = options;
+    smaller.kv_tokens = 0;
+    if (options.kv_tokens > 0 && fits_with(smaller)) {
+        return ModelError{ModelErrorKind::kMemory,
+                          "a KV pool of " + std::to_string(options.kv_tokens) + " tokens", why,
+                          "lower the KV pool (kv_tokens), or leave it out to take what fits"};
+    }
+    smaller = options;
+    smaller.snapshot_memory_bytes = 0;
+    if (least.snapshots_on_device && options.snapshot_memory_bytes > 0 && fits_with(smaller)) {
+        return ModelError{ModelErrorKind::kMemory,
+                          "checkpoints in " + gib(options.snapshot_memory_bytes), why,
+                          "lower the memory of checkpoints (checkpoint_memory_mib)"};
+    }
+    return std::nullopt;
+}
+
 ModelError refusal(const ModelConfig& config, const RunnerOptions& options,
                    const MemorySupply& supply, const MemoryPlan& least) {
+    if (auto flag = refusal_of_flag(config, options, supply, least)) return *std::move(flag);
     const std::int32_t context = least.limits.max_model_len;
     const std::int32_t fits = largest_context(config, options, supply, context);
     return {
@@ -168,12 +195,12 @@ std::optional<ModelError> check_flags(const ModelConfig& config, const RunnerOpt
                                       std::int32_t context) {
     if (context > config.context_train) {
         return ModelError{
-            ModelErrorKind::kFile, "context " + std::to_string(context),
+            ModelErrorKind::kFlags, "context " + std::to_string(context),
             "the model was trained for " + std::to_string(config.context_train) + " tokens",
             "use a context of at most that"};
     }
     if (options.kv_tokens > 0 && options.kv_tokens < context) {
-        return ModelError{ModelErrorKind::kMemory,
+        return ModelError{ModelErrorKind::kFlags,
                           "a KV pool of " + std::to_string(options.kv_tokens) + " tokens",
                           "one sequence may hold " + std::to_string(context),
                           "enlarge the pool or lower the context to its size"};

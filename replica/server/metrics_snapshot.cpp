@@ -114,10 +114,12 @@ void append_engine(const EngineStatus& engine, std::int64_t waiting, Writer& out
               static_cast<double>(engine.queued_tokens));
     out.gauge({"step_token_budget", "Tokens that the last step might have had."},
               engine.step_token_budget);
-    out.counter({"prompt_tokens_total", "Prompt tokens computed."},
-                static_cast<double>(engine.prompt_tokens_total));
-    out.counter({"cached_prompt_tokens_total", "Prompt tokens taken from the prefix cache."},
-                static_cast<double>(engine.cache.hit_tokens_total));
+    out.counter(
+        {"prompt_tokens_total", "Prompt tokens of requests that have begun, cached ones included."},
+        static_cast<double>(engine.prompt_tokens_total));
+    out.counter(
+        {"cached_prompt_tokens_total", "Those of prompt_tokens_total that the prefix cache had."},
+        static_cast<double>(engine.cache.hit_tokens_total));
     out.counter({"generation_tokens_total", "Tokens sampled."},
                 static_cast<double>(engine.generated_tokens_total));
     out.counter({"preemptions_total", "Sequences put back because blocks ran out."},

@@ -39,6 +39,9 @@ tl::unexpected<StartFailure> model_failure(const ModelError& error) {
         return failed(ExitCode::kDeviceMemory, "Q0500", "device_memory", error.what, error.why,
                       error.fix);
     }
+    if (error.kind == ModelErrorKind::kFlags) {
+        return failed(ExitCode::kUsage, "Q0210", "config", error.what, error.why, error.fix);
+    }
     return failed(ExitCode::kModelFile, "Q0430", "model_file", error.what, error.why, error.fix);
 }
 

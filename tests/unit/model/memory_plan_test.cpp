@@ -347,5 +347,28 @@ TEST(MemoryPlanTest, AbsurdFlagsAreRefusedNotWrappedAround) {
     EXPECT_FALSE(plan_memory(large_hybrid(), options, supply).has_value());
 }
 
+TEST(MemoryPlanTest, TheFlagThatAsksForTooMuchIsNamed) {
+    const MemorySupply supply{.free_bytes = 1ULL << 30, .is_host = true};
+    const auto pool = plan_memory(
+        small_hybrid(), {.context = 64, .sequences_max = 1, .kv_tokens = 1'000'000'000}, supply);
+    ASSERT_FALSE(pool.has_value());
+    EXPECT_THAT(pool.error().text(), testing::StartsWith("a KV pool of 1000000000 tokens: needs "));
+    EXPECT_THAT(pool.error().text(), HasSubstr("kv_tokens"));
+    const auto checkpoints = plan_memory(
+        small_hybrid(), {.context = 64, .sequences_max = 1, .snapshot_memory_bytes = 900ULL << 30},
+        supply);
+    ASSERT_FALSE(checkpoints.has_value());
+    EXPECT_THAT(checkpoints.error().text(), HasSubstr("checkpoint_memory_mib"));
+}
+
+TEST(MemoryPlanTest, WhatNoRetryCanHelpIsAMistakeInTheFlags) {
+    const auto pool = plan_memory(small_hybrid(), {.context = 64, .kv_tokens = 32}, kPlenty);
+    ASSERT_FALSE(pool.has_value());
+    EXPECT_EQ(pool.error().kind, ModelErrorKind::kFlags);
+    const auto context = plan_memory(small_hybrid(), {.context = 100'000'000}, kPlenty);
+    ASSERT_FALSE(context.has_value());
+    EXPECT_EQ(context.error().kind, ModelErrorKind::kFlags);
+}
+
 }  // namespace
 }  // namespace replica
