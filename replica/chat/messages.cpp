@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "replica/chat/json_text.h"
+
 namespace replica::chat {
 
 namespace {
@@ -66,18 +68,16 @@ tl::expected<Json, ChatError> read_call(const Json& call, const std::string& par
     if (name == nullptr || !name->is_string()) {
         return invalid(ChatErrorCode::kInvalidType, param + ".function.name", "must be a string");
     }
-    Json arguments = Json::object();
+    std::optional<Json> arguments = Json::object();
     if (const Json* given = member(*function, "arguments")) {
-        arguments = given->is_string()
-                        ? Json::parse(given->get_ref<const std::string&>(), nullptr, false)
-                        : *given;
+        arguments = given->is_string() ? parse_json(given->get_ref<const std::string&>()) : *given;
     }
-    if (!arguments.is_object()) {
+    if (!arguments || !arguments->is_object()) {
         return invalid(ChatErrorCode::kInvalidValue, param + ".function.arguments",
                        "must be a JSON object, or text that holds one");
     }
     Json result = call;
-    result["function"]["arguments"] = std::move(arguments);
+    result["function"]["arguments"] = *std::move(arguments);
     return result;
 }
 

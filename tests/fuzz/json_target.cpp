@@ -1,7 +1,8 @@
 // The JSON reader and the request bodies: text completions, chats, messages.
 //
-//   byte 0: what the server allows (1 a template, 2 a small vocabulary, 4 small JSON limits) rest:
-//   the body
+//   byte 0: what the server allows (1 a template, 2 a small vocabulary, 4 small JSON limits); with
+//   8 the bytes 1 and 2 of the body stand for many openings and many ends of objects   rest: the
+//   body
 //
 // Holds: the reader accepts only what nlohmann's strict parser accepts, with the same value, and
 // refuses as malformed only what that refuses too; its values survive being written and read;
@@ -28,6 +29,8 @@ namespace {
 using proto::Json;
 
 constexpr std::size_t kErrorBytesMax = 2048;  // two quoted names of 256 bytes, each escaped
+constexpr int kDepth = 30'000;  // too deep for the stack, were it copied under the sanitizers
+constexpr std::size_t kBodyBytesMax = 1U << 20U;
 
 int depth_of(const Json& value) {
     int deepest = 0;
@@ -186,6 +189,18 @@ void check_completion(std::string_view body, const proto::RequestLimits& limits)
     }
 }
 
+/// Depth that short inputs would not reach, as objects in the text of arguments.
+std::string deepened(std::string_view body) {
+    std::string text;
+    for (const char c : body) {
+        const bool is_special = c == '\x01' || c == '\x02';
+        const int count = is_special && text.size() < kBodyBytesMax ? kDepth : 1;
+        for (int i = 0; i < count; ++i)
+            text += c == '\x01' ? R"({\"k\":)" : std::string(1, c == '\x02' ? '}' : c);
+    }
+    return text;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -197,8 +212,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if ((flags & 4U) != 0) {
         limits.json = {.depth_max = 4, .members_max = 8, .values_max = 64, .key_bytes_max = 16};
     }
-    check_reader(input.rest(), limits.json);
-    check_chat(input.rest(), limits);
-    check_completion(input.rest(), limits);
+    const std::string body = (flags & 8U) == 0 ? std::string(input.rest()) : deepened(input.rest());
+    check_reader(body, limits.json);
+    check_chat(body, limits);
+    check_completion(body, limits);
     return 0;
 }

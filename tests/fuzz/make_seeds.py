@@ -181,6 +181,10 @@ def json_seeds() -> None:
              "arguments": b'{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\\"a\\":[[[]]]}"}}]}]}'}
     for name, body in nasty.items():
         write("json", "nasty-" + name, b"\x00" + body)
+    for role in ("user", "assistant"):
+        message = {"role": role, "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "OPEN1CLOSE"}}]}
+        body = json.dumps({"messages": [message]}).encode().replace(b"OPEN", b"\x01").replace(b"CLOSE", b"\x02")
+        write("json", "nasty-deep-arguments-" + role, b"\x08" + body)
     write("json", "nasty-small-limits", b"\x06" + json.dumps(chat).encode())
 
 
@@ -275,6 +279,8 @@ def output_seeds() -> None:
     for name, form, state, flags, text in cases:
         raw = text if isinstance(text, bytes) else text.encode()
         write("output", name, bytes([9, form | state << 2, flags, 0]) + raw)
+    for place in (20, 35, 43, 50, 58):  # where the token limit falls, in pairs of bytes
+        write("output", f"xml-cut-at-{place}", bytes([place, xml | content << 2, 32, 0]) + xml_call.encode())
     limited = [("space", xml, " \n" * 40), ("name", hermes, '<tool_call>{"x": "' + "a" * 90), ("opening", llama3, '{"k": [' * 12),
                ("value", xml, '<tool_call><function=f><parameter=o>{"a": 1, ' * 6), ("tag", xml, "<tool_call>\n<function=" + "f" * 90),
                ("after", xml, xml_call + "\n" * 40 + "text"), ("closing", xml, xml_call.replace("</parameter>", "</parameter>" + " " * 40, 1))]

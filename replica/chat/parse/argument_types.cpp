@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "replica/chat/json_text.h"
 #include "replica/chat/parse/tag_scan.h"
 
 namespace replica::chat::parse {
@@ -169,7 +170,7 @@ std::size_t drop_space(std::string&, std::string_view rest) {
 std::optional<std::string> read_container(std::string_view text, char opening) {
     if (!text.starts_with(opening)) return std::nullopt;
     const std::string json = rewrite_outside_strings(text, replace_python_word);
-    if (!Json::accept(json)) return std::nullopt;
+    if (!is_json(json)) return std::nullopt;
     return rewrite_outside_strings(json, drop_space);
 }
 
@@ -189,7 +190,7 @@ std::optional<std::string> read_as(ValueType type, std::string_view text) {
             return read_integer(text);
         case ValueType::kNumber: {
             const bool is_number = !text.empty() && (is_digit(text.front()) || text.front() == '-');
-            if (is_number && Json::accept(text)) return std::string(text);
+            if (is_number && is_json(text)) return std::string(text);
             return std::nullopt;
         }
         case ValueType::kArray:

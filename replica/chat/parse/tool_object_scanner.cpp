@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "replica/chat/json_text.h"
 #include "replica/chat/parse/tag_scan.h"
 
 namespace replica::chat::parse {
@@ -12,9 +11,9 @@ namespace {
 
 /// The value of a JSON string whose inside is `raw`; nothing when an escape is not valid.
 std::optional<std::string> unescape(const std::string& raw) {
-    const auto value = nlohmann::json::parse('"' + raw + '"', nullptr, false);
-    if (!value.is_string()) return std::nullopt;
-    return value.get<std::string>();
+    const std::optional<Json> value = parse_json('"' + raw + '"');
+    if (!value || !value->is_string()) return std::nullopt;
+    return value->get<std::string>();
 }
 
 /// Whether an escape that began with a backslash is complete. A high surrogate waits for the low

@@ -60,6 +60,15 @@ TEST(ArgumentTypesTest, WritesEachTypeInItsForm) {
     }
 }
 
+TEST(ArgumentTypesTest, ANulEndsNoValue) {
+    for (const auto& [type, text] : {std::pair(R"("number")", std::string("1\0 x", 4)),
+                                     std::pair(R"("array")", std::string("[]\0 x", 5)),
+                                     std::pair(R"("object")", std::string("{}\0", 3))}) {
+        const std::string json = written(std::string(R"({"type": )") + type + "}", text);
+        EXPECT_TRUE(json.starts_with('"') && Json::accept(json)) << json;
+    }
+}
+
 TEST(ArgumentTypesTest, FindsTheTypeWhereverASchemaSaysIt) {
     EXPECT_EQ(written(R"({"$ref": "#/$defs/tree"})", "5"), "5");  // a cycle with a base case
     EXPECT_TRUE(types_of(R"({"$ref": "#/$defs/word"})").is_only_string());

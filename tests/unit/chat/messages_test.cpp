@@ -59,6 +59,32 @@ TEST(MessagesTest, ReadsArgumentsFromTextOrObject) {
         "tool_calls"));
 }
 
+/// A call whose arguments are text with `depth` objects in each other.
+Json message_with_deep_arguments(const std::string& role, std::size_t depth) {
+    std::string arguments;
+    for (std::size_t i = 0; i < depth; ++i)
+        arguments += "{\"a\":";
+    arguments += "1" + std::string(depth, '}');
+    const Json call = {{"function", {{"name", "f"}, {"arguments", arguments}}}};
+    return {{"role", role}, {"content", ""}, {"tool_calls", Json::array({call})}};
+}
+
+TEST(MessagesTest, RefusesArgumentsThatAreTooDeepToBeCopied) {
+    for (const char* const role : {"assistant", "user", "tool", "system"}) {
+        EXPECT_TRUE(template_messages(Json::array({message_with_deep_arguments(role, 128)})));
+        for (const std::size_t depth : {129U, 500'000U}) {
+            EXPECT_EQ(error_of(Json::array({message_with_deep_arguments(role, depth)})),
+                      "invalid_value messages[0].tool_calls[0].function.arguments");
+        }
+    }
+}
+
+TEST(MessagesTest, ArgumentsEndWhereTheirTextEnds) {
+    const Json call = {{"function", {{"name", "f"}, {"arguments", std::string("{}\0{", 4)}}}};
+    EXPECT_EQ(error_of(Json::array({{{"role", "assistant"}, {"tool_calls", Json::array({call})}}})),
+              "invalid_value messages[0].tool_calls[0].function.arguments");
+}
+
 TEST(MessagesTest, OrdersToolResultsByTheirCalls) {
     const auto order = [](const std::string& ids) {
         Json messages = Json::parse(R"([{"role": "assistant", "tool_calls": [
