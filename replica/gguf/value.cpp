@@ -34,10 +34,32 @@ std::string number_text(const GgufNumber& number) {
         number);
 }
 
+/// JSON lets DEL and the controls U+0080 to U+009F stand in a string; a terminal obeys them.
+std::string without_controls(std::string_view json) {
+    constexpr std::string_view kHex = "0123456789abcdef";
+    std::string text;
+    const auto append_escape = [&](char c) {
+        const auto byte = static_cast<unsigned char>(c);
+        text.append("\\u00").append(1, kHex[byte >> 4U]).append(1, kHex[byte & 0xFU]);
+    };
+    for (std::size_t i = 0; i < json.size(); ++i) {
+        const bool is_pair = json[i] == '\xC2' && i + 1 < json.size();
+        if (is_pair && static_cast<unsigned char>(json[i + 1]) < 0xA0) {
+            append_escape(json[++i]);
+        } else if (json[i] == '\x7F') {
+            append_escape(json[i]);
+        } else {
+            text += json[i];
+        }
+    }
+    return text;
+}
+
 std::string string_text(std::string_view string, std::size_t bytes_max) {
     const bool is_cut = string.size() > bytes_max;
     const std::string shown = std::string(string.substr(0, bytes_max)) + (is_cut ? "..." : "");
-    return nlohmann::json(shown).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return without_controls(
+        nlohmann::json(shown).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace

@@ -61,12 +61,17 @@ void in_pieces(std::string_view text, std::uint64_t seed, Take&& take) {
     }
 }
 
-/// Whether a message is fit for a person's terminal: UTF-8, no control bytes, not endless.
+/// Whether a message is fit for a person's terminal: UTF-8, no control characters, not endless.
 inline bool is_message(std::string_view text, std::size_t bytes_max) {
-    return !text.empty() && text.size() <= bytes_max &&
-           proto::find_broken_utf8(text) == std::string_view::npos &&
-           std::none_of(text.begin(), text.end(),
-                        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+    if (text.empty() || text.size() > bytes_max) return false;
+    if (proto::find_broken_utf8(text) != std::string_view::npos) return false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if (byte < 0x20 || byte == 0x7F) return false;
+        // U+0080 to U+009F are controls as well.
+        if (byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) return false;
+    }
+    return true;
 }
 
 }  // namespace fuzz

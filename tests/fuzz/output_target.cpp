@@ -6,7 +6,8 @@
 // Holds: the message does not depend on how the text was cut, neither by the decoder nor by the
 // parser; deltas are not empty and come in order; undecided text is bounded; reasoning and content
 // are copies of the bytes that the origins say; without calls and tags all is content; the
-// arguments of an XML-like call are a JSON object, or begin one when the token limit cut it.
+// arguments of an XML-like call are a JSON object, or begin one when the token limit cut it; string
+// arguments that were sent before such a cut begin those of the whole.
 #include <algorithm>
 #include <cassert>
 #include <string>
@@ -39,6 +40,12 @@ const Json& tools() {
             "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "b": {"type": "boolean"},
             "a": {"type": "array"}, "o": {"type": "object"}, "z": {"type": ["null", "integer", "string"]},
             "u": {"anyOf": [{"type": "boolean"}, {"type": "object"}]}}}}}])");
+    return declared;
+}
+
+const Json& tools_of_strings() {
+    static const Json declared =
+        Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
     return declared;
 }
 
@@ -139,6 +146,23 @@ void check_arguments(const ParsedMessage& message, FinishKind kind) {
     }
 }
 
+/// Sent is sent: what a generation has given when the token limit cuts it is the beginning of what
+/// it gives without that limit. True of arguments that are strings; other values are written
+/// complete, and a cut one is completed as well as it can be.
+void check_cut(const ParsedMessage& cut, const ParsedMessage& whole) {
+    assert(cut.tool_calls.size() <= whole.tool_calls.size());
+    for (std::size_t i = 0; i < cut.tool_calls.size(); ++i) {
+        assert(cut.tool_calls[i].name == whole.tool_calls[i].name);
+        assert(whole.tool_calls[i].arguments.starts_with(cut.tool_calls[i].arguments));
+    }
+}
+
+std::size_t character_border(std::string_view text, std::size_t at) {
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U)
+        ++at;
+    return std::min(at, text.size());
+}
+
 ParserOptions options_of(unsigned kinds, unsigned flags) {
     ParserOptions options;
     options.format = static_cast<OutputFormat>(kinds & 3U);
@@ -147,6 +171,7 @@ ParserOptions options_of(unsigned kinds, unsigned flags) {
     options.calls_in_reasoning = (flags & 2U) == 0;
     options.think_tags = (flags & 4U) == 0;
     if ((flags & 8U) == 0) options.tools = tools();
+    if ((flags & 32U) != 0) options.tools = tools_of_strings();
     options.make_id = [] { return std::string("call_0"); };
     options.reports_origins = true;
     return options;
@@ -178,6 +203,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                        (options.initial == ParserState::kStart && !options.think_tags))) {
         assert(whole.reasoning.empty() && whole.content == text);
     }
-    if (options.format == OutputFormat::kQwenXml) check_arguments(whole, kind);
+    if (options.format != OutputFormat::kQwenXml) return 0;
+    check_arguments(whole, kind);
+    if ((flags & 32U) == 0) return 0;
+    const std::size_t cut = character_border(text, static_cast<std::size_t>(seed) * 2);
+    check_cut(parse(std::string_view(text).substr(0, cut), options, FinishKind::kLength), whole);
     return 0;
 }

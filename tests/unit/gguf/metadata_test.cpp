@@ -99,6 +99,12 @@ TEST(GgufMetadataTest, ErrorsAreOneLineWhateverTheFileSays) {
     }
 }
 
+TEST(GgufMetadataTest, ShownTextHoldsNothingATerminalObeys) {
+    const Loaded loaded({string_entry("s", "a\x1b[31m\x7f\xc2\x9b\xc2\xa0\xc3\xa9")});
+    EXPECT_EQ(value_text(*loaded.metadata.find("s"), 1, 40),
+              "\"a\\u001b[31m\\u007f\\u009b\xc2\xa0\xc3\xa9\"");
+}
+
 TEST(GgufMetadataTest, ReadsArrays) {
     const Loaded loaded({array_entry("i", 5, 3, elements<std::int32_t>({11, 11, -1})),
                          array_entry("s", 8, 3, strings({"a", "", "\xc4\xa0 b"})),
