@@ -1,6 +1,6 @@
 // kernel-gate: holds every operation of the CUDA backend against the CPU in double, then measures.
 //
-//     kernel-gate [--device N] [--small] [--no-times] [--threads N] [--json FILE]
+//     kernel-gate [--device N] [--small] [--plain] [--no-times] [--threads N] [--json FILE]
 //
 // Outputs are poisoned before each run, once with NaN and once with the answer to other inputs;
 // guard zones surround them; comparisons are false for NaN; an error of zero between different
@@ -8,6 +8,8 @@
 // seen; every kernel must have run. Times are taken only when all of that holds.
 //
 // Exit: 0 all passed; 1 a miss; 2 bad arguments; 3 no usable GPU.
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -33,9 +35,16 @@ struct Flags {
     int threads = 0;
     bool small = false;
     bool no_times = false;
+    bool plain = false;
     std::string only;
     std::string json_path;
 };
+
+std::string lower(std::string text) {
+    for (char& c : text)
+        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
 
 std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
     std::vector<Case> cases;
@@ -53,13 +62,45 @@ std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
     return cases;
 }
 
-/// Kernels the cases never launched: a silent fallback would pass every numeric check.
-CaseResult kernels_ran(const CudaBackend& backend) {
+/// Kernels the cases never launched: a silent fallback would pass every numeric check. Of a kernel
+/// with a fallback one of the two must have run, as its state says, and the other must not.
+CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
     CaseResult result{.op = "registry", .shape = "every kernel ran", .may_be_exact = true};
-    for (const CudaKernelReport& kernel : backend.kernels())
-        if (kernel.runs == 0 && kernel.name != "read_stream")  // the measurement's own
-            result.complain(std::string(kernel.name) + " never ran");
+    const std::vector<KernelEntry> entries = backend.armed_kernels();
+    for (const KernelEntry& entry : entries) {
+        const std::string name = entry.name + "/" + entry.variant;
+        const bool is_armed = entry.state == KernelState::kArmed;
+        if (is_armed == is_plain)
+            result.complain(name + " is " + std::string(name_of(entry.state)) + ": " + entry.reason);
+        if ((entry.runs > 0) != is_armed) result.complain(name + " ran " + std::to_string(entry.runs));
+        if ((entry.fallback_runs > 0) == is_armed)
+            result.complain("the fallback of " + name + " ran " +
+                            std::to_string(entry.fallback_runs));
+    }
+    for (const CudaKernelReport& kernel : backend.kernels()) {
+        const bool is_measuring = kernel.name == "read_stream";
+        const bool is_matmul = kernel.name.starts_with("matmul_") ||
+                               kernel.name.starts_with("pack_") || kernel.name == "prepare_x";
+        const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
+            return kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
+        });
+        if (is_measuring || (is_plain ? is_matmul : is_fallback)) continue;
+        if (kernel.runs == 0) result.complain(std::string(kernel.name) + " never ran");
+    }
     return result;
+}
+
+nlohmann::json registry_json(const CudaBackend& backend) {
+    nlohmann::json registry = nlohmann::json::array();
+    for (const KernelEntry& entry : backend.armed_kernels())
+        registry.push_back({{"name", entry.name},
+                            {"variant", entry.variant},
+                            {"state", name_of(entry.state)},
+                            {"reason", entry.reason},
+                            {"fallback", entry.fallback},
+                            {"runs", entry.runs},
+                            {"fallback_runs", entry.fallback_runs}});
+    return registry;
 }
 
 nlohmann::json runs_json(const CudaBackend& backend) {
@@ -70,7 +111,11 @@ nlohmann::json runs_json(const CudaBackend& backend) {
 }
 
 int run(const Flags& flags) {
-    auto backend = make_cuda_backend({.device = flags.device, .library_dir = {}});
+    auto backend = make_cuda_backend({.device = flags.device,
+                                      .library_dir = {},
+                                      .disabled_kernels = flags.plain
+                                                              ? std::vector<std::string>{"matmul_mma"}
+                                                              : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -87,7 +132,7 @@ int run(const Flags& flags) {
     std::vector<CaseResult> results;
     for (const Case& one : cases)
         results.push_back(one());
-    if (flags.only.empty()) results.push_back(kernels_ran(pair.cuda()));
+    if (flags.only.empty()) results.push_back(kernels_ran(pair.cuda(), flags.plain));
     print_table(results);
     std::size_t misses = 0;
     for (const CaseResult& result : results)
@@ -110,6 +155,7 @@ int run(const Flags& flags) {
     report["misses"] = misses;
     report["seconds"] = seconds;
     report["kernel_runs"] = runs_json(pair.cuda());
+    report["kernels"] = registry_json(pair.cuda());
     if (!flags.json_path.empty()) std::ofstream(flags.json_path) << report.dump(1) << '\n';
     return misses == 0 ? 0 : kExitMiss;
 }
@@ -123,6 +169,7 @@ int main(int argc, char** argv) {
     app.add_option("--device", flags.device, "number of the GPU");
     app.add_option("--threads", flags.threads, "threads of the reference; 0 = all processors");
     app.add_flag("--small", flags.small, "small shapes only (for compute-sanitizer)");
+    app.add_flag("--plain", flags.plain, "with matmul_mma disabled: the fallback's turn");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
         ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear"}));

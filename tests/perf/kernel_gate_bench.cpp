@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda/pack_host.h"
 #include "kernels/quant/format.h"
 #include "tests/kernel/kernel_support.h"
 
@@ -14,20 +15,20 @@ namespace kernels::gate {
 namespace {
 
 constexpr std::int64_t kCycleBytes = std::int64_t{200} << 20;  // above three times the L2 of 60 MB
-constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;  // holds the largest matrix too
 constexpr int kWarmups = 3;
 constexpr int kRepeats = 31;
 constexpr std::size_t kCycles = 4;  // of a graph over all copies: its start weighs less than 1 %
-constexpr int kRowsTimed[] = {1, 8, 16};
+constexpr int kRowsTimed[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr double kRooflineSlack = 1.02;  // of a ceiling measured in the same run
 
 /// A megabyte of random blocks, repeated: good for timing, as the values never matter and zeros,
 /// which run faster, do not occur.
-std::vector<std::uint8_t> timing_blocks(std::int64_t values) {
+std::vector<std::uint8_t> timing_blocks(DType dtype, std::int64_t values) {
     test::Random random(99);
     const std::vector<std::uint8_t> piece =
-        test::random_blocks(DType::kIQ4_XS, std::int64_t{8192} * 256, random);
-    std::vector<std::uint8_t> blocks(static_cast<std::size_t>(row_bytes(DType::kIQ4_XS, values)));
+        test::random_blocks(dtype, std::int64_t{8192} * 256, random);
+    std::vector<std::uint8_t> blocks(static_cast<std::size_t>(row_bytes(dtype, values)));
     for (std::size_t at = 0; at < blocks.size(); at += piece.size())
         std::copy_n(piece.begin(), std::min(piece.size(), blocks.size() - at),
                     blocks.begin() + static_cast<std::ptrdiff_t>(at));
@@ -51,15 +52,21 @@ Summary summarise(std::vector<double> seconds, std::size_t calls) {
 LinearBench::LinearBench(Pair& pair) : pair_(pair) {
     const std::int64_t floats[] = {kMemoryBytes / 4};
     memory_ = pair_.cuda().allocate(DType::kF32, floats);
-    shapes_ = {{"gate/up", 34816, 5120, {}},
-               {"in-projection qkv, z", 16384, 5120, {}},
-               {"down", 5120, 17408, {}},
-               {"q/k/v", 14336, 5120, {}},
-               {"out", 5120, 6144, {}}};
+    constexpr DType kXs = DType::kIQ4_XS;
+    shapes_ = {{"gate/up", kXs, 34816, 5120, {}},
+               {"in-projection qkv, z", kXs, 16384, 5120, {}},
+               {"down", kXs, 5120, 17408, {}},
+               {"q/k/v", kXs, 14336, 5120, {}},
+               {"out", kXs, 5120, 6144, {}},
+               {"out", DType::kQ6_K, 5120, 6144, {}},
+               {"gate/up", DType::kQ4_K, 34816, 5120, {}},
+               {"gate/up", DType::kQ5_K, 34816, 5120, {}},
+               {"gate/up", DType::kQ8_0, 34816, 5120, {}},
+               {"head", DType::kQ6_K, 248320, 5120, {}}};
     for (Shape& shape : shapes_) {
-        const std::vector<std::uint8_t> blocks = timing_blocks(shape.n * shape.k);
+        const std::vector<std::uint8_t> blocks = timing_blocks(shape.dtype, shape.n * shape.k);
         const MatrixSource source{.name = shape.name,
-                                  .dtype = DType::kIQ4_XS,
+                                  .dtype = shape.dtype,
                                   .blocks = blocks.data(),
                                   .n = shape.n,
                                   .k = shape.k};
@@ -77,6 +84,13 @@ LinearBench::LinearBench(Pair& pair) : pair_(pair) {
         pair_.cuda().write(memory_, piece, at);
 }
 
+/// What a product must read: packed records, or the file's blocks where no kernel packs them.
+std::int64_t LinearBench::bytes_read(const Shape& shape) const {
+    return cuda::is_packable(shape.dtype, shape.k)
+               ? cuda::packed_bytes(shape.dtype, shape.n, shape.k)
+               : row_bytes(shape.dtype, shape.n * shape.k) / 16 * 16;
+}
+
 void LinearBench::run() {
     measure_reads();
     for (const Shape& shape : shapes_)
@@ -88,7 +102,7 @@ void LinearBench::run() {
 void LinearBench::measure_reads() {
     std::vector<std::int64_t> sizes;
     for (const Shape& shape : shapes_)
-        sizes.push_back(row_bytes(DType::kIQ4_XS, shape.n * shape.k) / 16 * 16);
+        sizes.push_back(bytes_read(shape));
     sizes.push_back(kMemoryBytes);
     const test::Step step = test::Step::of_rows(1);
     for (const std::int64_t bytes : sizes) {
@@ -128,10 +142,11 @@ void LinearBench::measure_linear(const Shape& shape, int rows) {
         kWarmups, kRepeats);
     pair_.cuda().finish_step();
     const Summary summary = summarise(seconds, kCycles * shape.copies.size());
-    const std::int64_t bytes = row_bytes(DType::kIQ4_XS, shape.n * shape.k);
+    const std::int64_t bytes = bytes_read(shape);
     const auto read =
-        std::ranges::find_if(reads_, [&](const ReadRate& r) { return r.bytes == bytes / 16 * 16; });
+        std::ranges::find_if(reads_, [&](const ReadRate& r) { return r.bytes == bytes; });
     times_.push_back({.name = shape.name,
+                      .type = std::string(name_of(shape.dtype)),
                       .n = shape.n,
                       .k = shape.k,
                       .rows = rows,
@@ -155,13 +170,13 @@ void LinearBench::print() const {
     for (const ReadRate& read : reads_)
         std::printf("%12lld %10.2f %10.0f\n", static_cast<long long>(read.bytes),
                     read.seconds * 1e6, read.rate() * 1e-9);
-    std::printf("\nlinear IQ4_XS, 27B, cold weights, in a graph (median of %d)\n", kRepeats);
-    std::printf("%-22s %14s %3s %12s %9s %7s %7s %8s\n", "matrix", "N x K", "M", "bytes", "us",
+    std::printf("\nlinear, 27B, cold weights, in a graph (median of %d)\n", kRepeats);
+    std::printf("%-22s %-7s %14s %3s %12s %9s %7s %7s %8s\n", "matrix", "type", "N x K", "M", "bytes", "us",
                 "GB/s", "% B(s)", "spread");
     for (const LinearTime& t : times_) {
         const std::string shape = std::to_string(t.n) + " x " + std::to_string(t.k);
-        std::printf("%-22s %14s %3d %12lld %9.2f %7.0f %6.1f%% %7.1f%%\n", t.name.c_str(),
-                    shape.c_str(), t.rows, static_cast<long long>(t.bytes), t.seconds * 1e6,
+        std::printf("%-22s %-7s %14s %3d %12lld %9.2f %7.0f %6.1f%% %7.1f%%\n", t.name.c_str(),
+                    t.type.c_str(), shape.c_str(), t.rows, static_cast<long long>(t.bytes), t.seconds * 1e6,
                     t.rate() * 1e-9, 100.0 * t.rate() / t.ceiling, 100.0 * t.spread);
     }
 }
@@ -174,7 +189,7 @@ nlohmann::json LinearBench::to_json() const {
     nlohmann::json times = nlohmann::json::array();
     for (const LinearTime& t : times_)
         times.push_back({{"matrix", t.name},
-                         {"type", "IQ4_XS"},
+                         {"type", t.type},
                          {"n", t.n},
                          {"k", t.k},
                          {"rows", t.rows},

@@ -20,6 +20,7 @@ struct ReadRate {
 
 struct LinearTime {
     std::string name;
+    std::string type;
     std::int64_t n = 0, k = 0;
     int rows = 0;
     std::int64_t bytes = 0;  // of weights
@@ -42,9 +43,11 @@ public:
 private:
     struct Shape {
         std::string name;
+        DType dtype;
         std::int64_t n, k;
         std::vector<MatrixView> copies;  // together at least 200 MB
     };
+    std::int64_t bytes_read(const Shape& shape) const;
     void measure_reads();
     void measure_linear(const Shape& shape, int rows);
 

@@ -1,9 +1,11 @@
 #include "tests/perf/kernel_gate_pair.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/quant/format.h"
 
 namespace kernels::gate {
 namespace {
@@ -71,6 +73,16 @@ void Pair::prepare(const StepLimits& limits) {
     for (Backend* backend : {cpu_.get(), static_cast<Backend*>(cuda_.get())})
         if (const auto refusal = backend->prepare(limits))
             throw std::runtime_error(refusal->text());
+}
+
+double Pair::product_limit(DType dtype) const {
+    constexpr double kPlain = 1e-5;
+    constexpr double kBinary16 = 1e-3;
+    const std::vector<KernelEntry> entries = cuda_->armed_kernels();
+    const bool is_armed = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
+        return entry.state == KernelState::kArmed && entry.variant == name_of(dtype);
+    });
+    return is_armed ? kBinary16 : kPlain;
 }
 
 std::byte* Pair::take(std::size_t bytes) {

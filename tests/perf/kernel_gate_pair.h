@@ -81,6 +81,10 @@ public:
     /// For mutations: what the CUDA side holds differs.
     MatrixView pack_cuda(std::span<const MatrixSource> sources);
     void prepare(const StepLimits& limits);
+    /// What a product with weights of this type may differ by from the reference: f32 sums of up to
+    /// 17408 products on the plain path (6e-8 * sqrt(544) expected), x rounded to binary16 where
+    /// matmul_mma serves (2^-11 / sqrt(3) = 2.8e-4 expected).
+    double product_limit(DType dtype) const;
 
     /// Copies to device memory that lives until `reset`; same layout, guards included.
     TensorView place(Rows& rows);
