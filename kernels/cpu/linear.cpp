@@ -1,8 +1,8 @@
 // y = epilogue( W . prologue(x) ) on the tile kernels.
 //
 //   prologue   each row once: RMSNorm, int8 record (and/or f32 row), shared by all outputs
-//   tiles      16 outputs x up to 64 rows; threads own contiguous ranges of outputs, so each
-//              streams its part of W once per 64 rows
+//   tiles      16 outputs x up to 64 rows; threads claim contiguous ranges of outputs, and a range
+//              of W is streamed once per 64 rows
 //   epilogue   bias, then store, add, or SwiGLU of a tile of gates and its tile of ups
 #include <algorithm>
 #include <cassert>

@@ -2,6 +2,7 @@
 // then across, so an order given by the length alone.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows_simd.cpp"
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -40,23 +41,24 @@ void rms_norm(const float* x, const float* weight, float eps, std::int64_t count
 /// Values of this size and below become 0: their inverse scale would not be finite.
 constexpr float kTiny = 1e-30F;
 
-/// One group of 32 values; lanes of the width at hand.
+constexpr std::int32_t kInfinityBits = 0x7f800000;
+
+/// One group of 32 values; lanes of the width at hand. Sizes are compared as bit patterns, whose
+/// order is that of the values, with infinities and then NaNs above them.
 HWY_INLINE void quantise_group(const float* x, std::int8_t* q, float& d, std::int32_t (&sums)[2]) {
-    VF largest = hn::Zero(DF());
-    VF not_finite = hn::Zero(DF());  // x - x: 0, or NaN for NaN and infinities
+    VI largest = hn::Zero(DI());
     for (std::size_t i = 0; i < kGroupValues; i += kLanes) {
         const VF v = hn::LoadU(DF(), x + i);
-        largest = hn::Max(largest, hn::Abs(v));
-        not_finite = hn::Add(not_finite, hn::Sub(v, v));
+        largest = hn::Max(largest, hn::BitCast(DI(), hn::Abs(v)));
     }
-    const float amax = hn::GetLane(hn::MaxOfLanes(DF(), largest));
-    const float poison = sum_of(not_finite);
-    if (!(poison == 0.0F)) {
+    const std::int32_t largest_bits = hn::GetLane(hn::MaxOfLanes(DI(), largest));
+    if (largest_bits >= kInfinityBits) {
         std::memset(q, 0, kGroupValues);
         d = std::numeric_limits<float>::quiet_NaN();
         sums[0] = sums[1] = 0;
         return;
     }
+    const auto amax = std::bit_cast<float>(largest_bits);
     const bool is_tiny = amax <= kTiny;
     d = is_tiny ? 0.0F : amax / 127.0F;
     const VF inverse = hn::Set(DF(), is_tiny ? 0.0F : 127.0F / amax);
