@@ -80,7 +80,7 @@ private:
     const void* context_ = nullptr;
     std::int64_t count_ = 0;
     bool is_running_ = false;
-    bool stop_ = false;
+    std::atomic<bool> stop_{false};  // a worker may still be waking for the last loop
     alignas(64) std::atomic<std::uint64_t> claim_{0};
     alignas(64) std::atomic<std::uint32_t> epoch_{0};  // what workers wait for
     alignas(64) std::atomic<std::uint32_t> done_{0};   // parts; orders the way back to the caller
