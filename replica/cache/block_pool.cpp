@@ -26,7 +26,8 @@ std::optional<BlockId> BlockPool::take() {
 
 void BlockPool::share(BlockId block) {
     std::int32_t& references = references_[checked(block)];
-    assert((references > 0 || holds_[checked(block)] > 0) && "a taken block can be shared, a free one not");
+    assert((references > 0 || holds_[checked(block)] > 0) &&
+           "a taken block can be shared, a free one not");
     if (references++ == 0) --evictable_count_;
 }
 

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace replica {
@@ -51,6 +52,7 @@ public:
 
     /// Of sequences; the cache's are not counted.
     std::int32_t references(BlockId block) const;
+    std::span<const std::int32_t> references() const { return references_; }
     std::int32_t free_count() const { return static_cast<std::int32_t>(free_.size()); }
     std::int32_t evictable_count() const { return evictable_count_; }
     /// What sequences may take, if the cache gives up all it can.

@@ -66,7 +66,7 @@ PrefixCache::NodeId PrefixCache::find_tail(NodeId parent,
 }
 
 PrefixCache::Match PrefixCache::find(const std::string& salt, std::span<const std::int32_t> tokens,
-                                     std::int32_t limit) const {
+                                     std::int32_t limit, TailUse tails) const {
     Match match;
     const auto root = roots_.find(salt);
     if (root == roots_.end()) return match;
@@ -74,10 +74,13 @@ PrefixCache::Match PrefixCache::find(const std::string& salt, std::span<const st
     NodeId node = root->second;
     std::int32_t position = 0;
     std::int32_t blocks_in_use = 0;
+    std::int32_t known_tokens = 0;
     while (true) {
         const std::int32_t left = limit - position;
         const NodeId tail =
-            find_tail(node, part(tokens, position, std::min(left, block_tokens() - 1)));
+            tails == TailUse::kNone
+                ? kNone
+                : find_tail(node, part(tokens, position, std::min(left, block_tokens() - 1)));
         if (tail != kNone) {  // a tail can always be resumed: it exists for nothing else
             match = {.tokens = position + static_cast<std::int32_t>(at(tail).tokens.size()),
                      .node = tail,
@@ -89,6 +92,7 @@ PrefixCache::Match PrefixCache::find(const std::string& salt, std::span<const st
         node = find_page(node, at(node).hash, part(tokens, position, block_tokens()));
         if (node == kNone) break;
         position += block_tokens();
+        known_tokens = position;
         blocks_in_use += pool_.references(at(node).block) > 0 ? 1 : 0;
         if (can_resume(at(node))) {
             match = {.tokens = position,
@@ -97,6 +101,7 @@ PrefixCache::Match PrefixCache::find(const std::string& salt, std::span<const st
                      .blocks_in_use = blocks_in_use};
         }
     }
+    match.known_tokens = known_tokens;
     return match;
 }
 

@@ -33,6 +33,9 @@ namespace replica {
 using SnapshotId = std::int32_t;
 inline constexpr SnapshotId kNoSnapshot = -1;
 
+/// Whether who resumes has a block to copy a tail's page to.
+enum class TailUse { kCopied, kNone };
+
 struct PrefixCacheShape {
     bool has_recurrent_state = false;
     std::int32_t snapshots = 0;  // places for states; a recurrent model without any caches nothing
@@ -61,11 +64,12 @@ public:
         std::int32_t node = 0;    // internal
         BlockId tail = kNoBlock;  // to be copied: holds the tokens past the last whole page
         SnapshotId snapshot = kNoSnapshot;
+        std::int32_t known_tokens = 0;   // on whole pages: as far as another text went the same way
         std::int32_t blocks_in_use = 0;  // whole pages that sequences hold now: they cost nothing
     };
     /// The deepest place within the first `limit` tokens. Changes nothing.
-    Match find(const std::string& salt, std::span<const std::int32_t> tokens,
-               std::int32_t limit) const;
+    Match find(const std::string& salt, std::span<const std::int32_t> tokens, std::int32_t limit,
+               TailUse tails = TailUse::kCopied) const;
     /// Marks the match as used just now and appends its whole pages, in order, to `blocks`.
     void use(const Match& match, std::vector<BlockId>& blocks);
 

@@ -18,13 +18,22 @@ std::vector<std::int32_t> plan_checkpoints(const CheckpointQuestion& question) {
     if (!has_end && last_place >= kCheckpointTokensMin) wanted.push_back(last_place);
     for (std::int32_t at = kCheckpointStride; at < last_place; at += kCheckpointStride)
         wanted.push_back(at);
+    const bool has_parted =
+        question.parting_tokens > question.cached_tokens && question.parting_tokens <= last_place;
+    if (has_parted) wanted.push_back(question.parting_tokens);
     std::ranges::sort(wanted);
+    const auto stays = [&](std::int32_t place) {
+        return place == (inside.empty() ? 0 : inside.front()) ||
+               (has_parted && place == question.parting_tokens);
+    };
 
     // Of two that are too close, the later one stays: it spares the next request more.
     std::vector<std::int32_t> places;
     for (const std::int32_t place : wanted) {
         if (place <= question.cached_tokens) continue;
-        if (!places.empty() && place - places.back() < kCheckpointGapMin) places.pop_back();
+        if (!places.empty() && place == places.back()) continue;
+        const bool is_close = !places.empty() && place - places.back() < kCheckpointGapMin;
+        if (is_close && !stays(places.back())) places.pop_back();
         places.push_back(place);
     }
     const bool has_last = !places.empty() && places.back() == last_place;

@@ -19,7 +19,8 @@ namespace replica {
 
 /// Less than this is computed again faster than it is looked after.
 inline constexpr std::int32_t kCheckpointTokensMin = 8;
-/// Closer together than this they are worth one.
+/// Closer together than this they are worth one; but the first boundary, which most requests share,
+/// and the place of a parting stay whatever follows.
 inline constexpr std::int32_t kCheckpointGapMin = 16;
 /// So much of a long text is lost at most when a request parts from it between boundaries.
 inline constexpr std::int32_t kCheckpointStride = 4096;
@@ -30,7 +31,9 @@ struct CheckpointQuestion {
     std::span<const std::int32_t> boundaries;  // ascending
     std::int32_t prompt_tokens = 0;
     std::int32_t cached_tokens = 0;  // there already
-    bool shares_prompt = false;      // other choices resume one token before the end
+    /// Here another text has parted from this one, boundary or not: others may, too. 0 = nowhere.
+    std::int32_t parting_tokens = 0;
+    bool shares_prompt = false;  // other choices resume one token before the end
 };
 
 /// Positions, ascending, all within (cached_tokens, prompt_tokens - 1].

@@ -28,6 +28,7 @@ const StepPlan& Scheduler::plan(const ScheduleState& state) {
     plan_.admitted.clear();
     plan_.decode.clear();
     plan_.prefill.clear();
+    references_.clear();
     blocks_free_ = state.blocks_free;
     rows_left_ = state.token_budget > 0 ? state.token_budget : limits_.token_budget;
     assert(rows_left_ >= limits_.sequence_limit && rows_left_ <= limits_.token_budget);
@@ -123,7 +124,7 @@ void Scheduler::preempt_worst() {
     const std::int32_t index = running_.back();
     running_.pop_back();
     plan_.preempted.push_back(index);
-    blocks_free_ += view(index).blocks;
+    blocks_free_ += blocks_given_up(view(index));
     if (!plan_.decode.empty() && plan_.decode.back().sequence == index) {
         const std::int32_t rows = plan_.decode.back().rows;
         blocks_free_ += missing_blocks(view(index), view(index).computed + rows);
@@ -133,6 +134,18 @@ void Scheduler::preempt_worst() {
     }
     // Prefill rows are planned in order, and only sequences behind the current one are taken.
     assert(plan_.prefill.empty() || plan_.prefill.back().sequence != index);
+}
+
+/// How many blocks are free once the sequence lets go of its own, those before it having done so.
+std::int32_t Scheduler::blocks_given_up(const SequenceView& sequence) {
+    if (sequence.block_ids.empty()) return sequence.blocks;
+    if (references_.empty()) {
+        references_.assign(state_.block_references.begin(), state_.block_references.end());
+    }
+    std::int32_t count = 0;
+    for (const std::int32_t block : sequence.block_ids)
+        if (--references_[static_cast<std::size_t>(block)] == 0) ++count;
+    return count;
 }
 
 /// Rows up to where the sequence's next chunk ends.

@@ -38,8 +38,11 @@ struct SequenceView {
     std::int32_t tokens = 0;    // known: prompt and generated
     std::int32_t computed = 0;  // of them in KV and state; while waiting, what the cache would give
     std::int32_t blocks = 0;    // held; while waiting, blocks that are in use and would be shared
-    std::int32_t copies = 0;    // while waiting: blocks read only while it is admitted
-    std::int32_t drafts = 0;    // tokens to verify behind the known ones
+    /// Which blocks it holds. Given up, only those that nobody else holds are free again. May be
+    /// empty: then nothing is shared.
+    std::span<const std::int32_t> block_ids;
+    std::int32_t copies = 0;                 // while waiting: blocks read only while it is admitted
+    std::int32_t drafts = 0;                 // tokens to verify behind the known ones
     std::int32_t chunk_end = 0;              // a chunk stops here on its way; 0 = nowhere
     std::int32_t priority = 0;               // the request's
     std::chrono::duration<double> waited{};  // in the queue so far, all stays together
@@ -49,6 +52,7 @@ struct SequenceView {
 struct ScheduleState {
     std::span<const SequenceView> sequences;
     std::int32_t blocks_free = 0;
+    std::span<const std::int32_t> block_references;  // [blocks]; how many sequences hold each
     std::int32_t slots_free = 0;
     std::int32_t token_budget = 0;  // rows of this step; 0 = the limit
 };
@@ -94,6 +98,7 @@ private:
     void plan_prefill();
     void plan_admissions();
     void preempt_worst();
+    std::int32_t blocks_given_up(const SequenceView& view);
     std::int32_t chunk_rows(const SequenceView& view) const;
     std::int32_t missing_blocks(const SequenceView& view, std::int32_t tokens) const;
     std::int32_t committed_blocks() const;
@@ -104,8 +109,9 @@ private:
     ScheduleLimits limits_;
     ScheduleState state_;
     StepPlan plan_;
-    std::vector<std::int32_t> running_;  // best first; the preempted leave at the back
-    std::vector<std::int32_t> waiting_;  // best first
+    std::vector<std::int32_t> running_;     // best first; the preempted leave at the back
+    std::vector<std::int32_t> waiting_;     // best first
+    std::vector<std::int32_t> references_;  // of blocks, after preemptions; empty before the first
     std::int32_t blocks_free_ = 0;
     std::int32_t rows_left_ = 0;
     std::int32_t draft_rows_left_ = 0;

@@ -74,6 +74,7 @@ SequenceView Sequence::view(Clock::time_point now) const {
                       .tokens = token_count(),
                       .computed = computed_,
                       .blocks = blocks.size(),
+                      .block_ids = blocks.blocks(),
                       .drafts = static_cast<std::int32_t>(drafts.size()),
                       .chunk_end = checkpoints.empty() ? 0 : checkpoints.back(),
                       .priority = priority_,

@@ -147,6 +147,7 @@ const StepPlan& Stepper::make_plan(Clock::time_point now) {
     token_budget_ = budget_.rows(decoding, decode_time.value_or(TokenBudget::Seconds::zero()));
     return scheduler_.plan({.sequences = views_,
                             .blocks_free = pool_.available_count(),
+                            .block_references = pool_.references(),
                             .slots_free = slots_.free_count(),
                             .token_budget = token_budget_});
 }
@@ -169,14 +170,18 @@ void Stepper::look_up_waiting() {
                       candidates_.end(), better);
     for (const std::int32_t index : std::span(candidates_).first(count)) {
         Sequence& sequence = at(index);
-        const PrefixCache::Match match =
-            cache_.find(sequence.family().salt, sequence.tokens(), sequence.token_count() - 1);
+        // To copy a page takes one more than the sequence needs in the end. In a pool that holds
+        // just the sequence there will never be one.
+        const std::int32_t needed = blocks_for(sequence.token_count() + 1, pool_.block_tokens());
+        const auto tails = needed < pool_.block_count() ? TailUse::kCopied : TailUse::kNone;
+        const PrefixCache::Match match = cache_.find(sequence.family().salt, sequence.tokens(),
+                                                     sequence.token_count() - 1, tails);
         matches_[static_cast<std::size_t>(index)] = match;
         SequenceView& view = views_[static_cast<std::size_t>(index)];
         view.computed = match.tokens;
         view.blocks = match.blocks_in_use;
         view.copies = match.tail == kNoBlock ? 0 : 1;
-        if (sequence.checkpoints_behind != match.tokens) plan_keeping(sequence, match.tokens);
+        if (sequence.checkpoints_behind != match.tokens) plan_keeping(sequence, match);
         view.chunk_end = sequence.checkpoints.empty() ? 0 : sequence.checkpoints.back();
     }
 }
@@ -230,8 +235,8 @@ void Stepper::admit(std::int32_t index, Clock::time_point now) {
 
 /// Where the sequence is to stop on its way through the prompt. Pure-attention pages can be kept at
 /// any time; only who shares a prompt needs it up to the last token.
-void Stepper::plan_keeping(Sequence& sequence, std::int32_t cached_tokens) {
-    sequence.checkpoints_behind = cached_tokens;
+void Stepper::plan_keeping(Sequence& sequence, const PrefixCache::Match& match) {
+    sequence.checkpoints_behind = match.tokens;
     sequence.checkpoints.clear();
     const bool has_state = runner_.limits().has_recurrent_state;
     const bool shares_prompt = sequence.leads_family() && sequence.family().choices > 1;
@@ -241,7 +246,8 @@ void Stepper::plan_keeping(Sequence& sequence, std::int32_t cached_tokens) {
     sequence.checkpoints = plan_checkpoints(
         {.boundaries = wants_boundaries ? sequence.boundaries() : std::span<const std::int32_t>{},
          .prompt_tokens = sequence.prompt_tokens(),
-         .cached_tokens = cached_tokens,
+         .cached_tokens = match.tokens,
+         .parting_tokens = match.known_tokens,
          .shares_prompt = shares_prompt});
     std::ranges::reverse(sequence.checkpoints);
 }

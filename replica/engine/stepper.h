@@ -58,7 +58,7 @@ private:
     void apply(const StepPlan& plan, Clock::time_point now);
     void admit(std::int32_t index, Clock::time_point now);
     void resume(Sequence& sequence, const PrefixCache::Match& match);
-    void plan_keeping(Sequence& sequence, std::int32_t cached_tokens);
+    void plan_keeping(Sequence& sequence, const PrefixCache::Match& match);
     void add_rows(const PlannedRows& planned);
     void measure(std::chrono::duration<double> time);
     void accept_tokens(const kernels::StepOutputs& outputs, Clock::time_point now);

@@ -42,6 +42,23 @@ TEST(CheckpointPlanTest, NothingThatIsThereAlready) {
 
 TEST(CheckpointPlanTest, OfTwoThatAreTooCloseTheLaterOne) {
     EXPECT_THAT(plan({100, 484, 495}, 500), ElementsAre(100, 495));
+    EXPECT_THAT(plan({100, 200, 495}, 500), ElementsAre(100, 200, 495));
+}
+
+TEST(CheckpointPlanTest, TheFirstBoundaryStaysHoweverShortTheQuestionBehindIt) {
+    EXPECT_THAT(plan({486, 495}, 500), ElementsAre(486, 495));
+    EXPECT_THAT(plan({486, 490, 495}, 500), ElementsAre(486, 495));
+}
+
+TEST(CheckpointPlanTest, WhereAnotherTextPartedOthersMayToo) {
+    const std::vector<std::int32_t> boundaries{20, 490};
+    CheckpointQuestion question{
+        .boundaries = boundaries, .prompt_tokens = 500, .cached_tokens = 20, .parting_tokens = 256};
+    EXPECT_THAT(plan_checkpoints(question), ElementsAre(256, 490));
+    question.parting_tokens = 484;
+    EXPECT_THAT(plan_checkpoints(question), ElementsAre(484, 490));
+    question.parting_tokens = 16;
+    EXPECT_THAT(plan_checkpoints(question), ElementsAre(490));
 }
 
 TEST(CheckpointPlanTest, ALongTextIsKeptInStrides) {
@@ -72,7 +89,7 @@ TEST(CheckpointPlanTest, PlacesAreAscendingInsideThePromptAndFew) {
             ASSERT_LT(place, tokens);
             last = place;
         }
-        ASSERT_LE(places.size(), 6U + static_cast<std::size_t>(tokens / kCheckpointStride));
+        ASSERT_LE(places.size(), 7U + static_cast<std::size_t>(tokens / kCheckpointStride));
     }
 }
 

@@ -264,5 +264,69 @@ TEST(EngineCacheTest, TheQueueIsBoundedByTokensOnceTheyAreKnown) {
     sinks[2]->wait_finished();
 }
 
+/// A prompt that needs every block there is can resume at whole pages only: a tail's page would
+/// have to be copied to one block more.
+TEST(EngineCacheTest, APromptOfTheWholePoolIsServedAgain) {
+    for (const bool has_state : {true, false}) {
+        for (const std::int32_t tokens : {60, 61, 62, 63}) {
+            FakeStepRunner runner(
+                {.blocks_total = 16, .has_recurrent_state = has_state, .snapshots = 4});
+            Engine engine(runner, {.sequences_max = 2});
+            for (int i = 0; i < 3; ++i)
+                ask(engine, {.prompt = prompt_of(tokens), .max_tokens = 64 - tokens});
+            EngineRequest request{.prompt = prompt_of(tokens), .max_tokens = 64 - tokens};
+            std::vector<std::shared_ptr<RecordingSink>> sinks{std::make_shared<RecordingSink>(),
+                                                              std::make_shared<RecordingSink>()};
+            request.sinks = {sinks[0], sinks[1]};
+            engine.submit(request);
+            for (const auto& sink : sinks)
+                EXPECT_EQ(sink->wait_finished().reason, FinishReason::kLength);
+        }
+    }
+}
+
+/// Sequences that share pages are preempted: what one gives up is free only when nobody else reads
+/// it.
+TEST(EngineCacheTest, PreemptedChoicesGiveUpOnlyWhatNobodyElseHolds) {
+    for (const bool has_state : {true, false}) {
+        for (const std::int32_t blocks : {16, 17, 20, 24}) {
+            FakeStepRunner runner(
+                {.blocks_total = blocks, .has_recurrent_state = has_state, .snapshots = 8});
+            Engine engine(runner, {.sequences_max = 8, .waiting_max = 20});
+            std::vector<std::pair<EngineRequest, std::vector<std::shared_ptr<RecordingSink>>>>
+                asked;
+            for (int i = 0; i < 3; ++i) {
+                EngineRequest request{.prompt = prompt_of(20, i == 2 ? 100 : 1), .max_tokens = 40};
+                std::vector<std::shared_ptr<RecordingSink>> sinks;
+                for (int c = 0; c < 4; ++c) {
+                    sinks.push_back(std::make_shared<RecordingSink>());
+                    request.sinks.push_back(sinks.back());
+                }
+                asked.emplace_back(request, sinks);
+                engine.submit(request);
+            }
+            for (auto& [request, sinks] : asked) {
+                for (std::size_t c = 0; c < sinks.size(); ++c) {
+                    sinks[c]->wait_finished();
+                    EngineRequest alone = request;
+                    alone.choice_index = static_cast<std::int32_t>(c);
+                    EXPECT_THAT(sinks[c]->tokens(), ElementsAreArray(expected_text(alone)));
+                }
+            }
+            EXPECT_GT(engine.status().preemptions_total, 0U);
+            EXPECT_EQ(engine.status().blocks_free, blocks);
+        }
+    }
+}
+
+TEST(EngineCacheTest, WhereTwoTextsPartedAThirdResumes) {
+    FakeStepRunner runner({.snapshots = 8});
+    Engine engine(runner, {});
+    const auto text = [](TokenId tail) { return joined(prompt_of(33), prompt_of(10, tail)); };
+    ask(engine, {.prompt = text(100), .max_tokens = 2});
+    EXPECT_EQ(ask(engine, {.prompt = text(200), .max_tokens = 2}).info.cached_tokens, 0);
+    EXPECT_EQ(ask(engine, {.prompt = text(300), .max_tokens = 2}).info.cached_tokens, 32);
+}
+
 }  // namespace
 }  // namespace replica
