@@ -79,12 +79,21 @@ void assign(Config& config, const Setting& setting, const std::string& text,
     }
 }
 
+/// As it stands in the file, one short line.
+std::string text_of(const toml::node& node) {
+    std::ostringstream text;
+    node.visit([&text](const auto& value) { text << value; });
+    std::string line = text.str();
+    std::ranges::replace(line, '\n', ' ');
+    return line.substr(0, 64);
+}
+
 void assign_node(Config& config, const Setting& setting, const toml::node& node,
                  const std::string& origin) {
     if (const auto* list = std::get_if<std::vector<std::string> Config::*>(&setting.field)) {
         const toml::array* array = node.as_array();
         if (array == nullptr || !(array->empty() || array->is_homogeneous<std::string>())) {
-            refuse_value(setting, "...", origin, "a list of strings");
+            refuse_value(setting, text_of(node), origin, "a list of strings");
         }
         std::vector<std::string> items;
         for (const toml::node& item : *array)
@@ -102,7 +111,7 @@ void assign_node(Config& config, const Setting& setting, const toml::node& node,
         text_of_real << **real;
         assign(config, setting, text_of_real.str(), origin);
     } else {
-        refuse_value(setting, "...", origin,
+        refuse_value(setting, text_of(node), origin,
                      is_text_wanted ? "a string in quotes" : "a number without quotes");
     }
 }
@@ -165,6 +174,12 @@ void check_word(const Config& config, const Setting& setting) {
 void finish(Config& config) {
     for (const Setting& setting : settings())
         check_word(config, setting);
+    constexpr int kContextMin = 16;  // as quadriga-replica: its start-up test needs so many
+    if (config.context > 0 && config.context < kContextMin) {
+        refuse("context cannot be " + std::to_string(config.context),
+               "the replica's start-up test needs " + std::to_string(kContextMin) + " tokens",
+               "for example --context 8192, or 0 for the model's own");
+    }
     config.replica_count = replicas_of_layout(config.layout);
     if (config.replica_port_base > 0 && config.replica_port_base + config.replica_count > 65536) {
         refuse("replica_port_base leaves no room for all replicas", "ports end at 65535",

@@ -111,8 +111,9 @@ SubmitResult Engine::Impl::submit(EngineRequest request) {
     {  // Take a place in the queue; what costs time comes outside the lock.
         const std::lock_guard lock(mutex_);
         if (is_stopping_ || is_draining_) return {.status = SubmitStatus::kStopping};
+        const bool would_wait = open_.size() >= static_cast<std::size_t>(limits_.sequences_max);
         const bool has_too_many_tokens =
-            status_.queued_tokens > 0 &&
+            would_wait && !request.continues_request && status_.queued_tokens > 0 &&
             status_.queued_tokens + prompt_tokens > limits_.queued_tokens_max;
         if (has_too_many_tokens ||
             open_.size() >= static_cast<std::size_t>(limits_.requests_max())) {

@@ -90,6 +90,10 @@ struct EngineRequest {
     /// message, start of each user turn, start of the reply); ascending, hints only.
     std::vector<std::int32_t> boundaries;
 
+    /// A further prompt of a request whose first one was taken: it waits beside that one, whatever
+    /// the tokens.
+    bool continues_request = false;
+
     /// One per choice, at least one. All choices share the prompt: it is computed once, and they
     /// are one entry of the queue. Choice i draws as choice_index + i.
     std::vector<std::shared_ptr<TokenSink>> sinks;
@@ -154,8 +158,9 @@ struct StepStats {
 
 struct EngineOptions {
     std::int32_t sequences_max = 8;
-    std::int32_t waiting_max = 32;       // queue bound: 4 x sequences
-    std::int64_t queued_tokens_max = 0;  // prompt tokens in the queue; 0 = only the count bounds it
+    std::int32_t waiting_max = 32;  // queue bound: 4 x sequences
+    /// Prompt tokens that may wait while all sequences are taken; 0 = only the count bounds it.
+    std::int64_t queued_tokens_max = 0;
     std::int32_t step_token_budget = 512;  // most rows of one step; decode rows come first
     /// While sequences decode, prompt chunks shrink so that a step takes about this long. 0 =
     /// never.

@@ -100,8 +100,9 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     plan.replay_bytes = (slots * replay_slot_bytes(config, limits.draft_tokens_max)).value();
     limits.snapshot_bytes = slot_bytes.value();
     if (limits.snapshot_bytes > 0) {
-        limits.snapshots = static_cast<std::int32_t>(std::min<std::uint64_t>(
-            options.snapshot_memory_bytes / limits.snapshot_bytes, kCountMax));
+        // One place at least: through it the choices of a request share their prompt.
+        limits.snapshots = static_cast<std::int32_t>(std::clamp<std::uint64_t>(
+            options.snapshot_memory_bytes / limits.snapshot_bytes, 1, kCountMax));
     }
     plan.snapshot_bytes = (Saturated(limits.snapshots) * slot_bytes).value();
     plan.buffer_bytes = buffer_bytes(config, plan);
@@ -191,19 +192,12 @@ ModelError refusal(const ModelConfig& config, const RunnerOptions& options,
                  : "lower the number of sequences or free memory"};
 }
 
-std::optional<ModelError> check_flags(const ModelConfig& config, const RunnerOptions& options,
-                                      std::int32_t context) {
+std::optional<ModelError> check_flags(const ModelConfig& config, std::int32_t context) {
     if (context > config.context_train) {
         return ModelError{
             ModelErrorKind::kFlags, "context " + std::to_string(context),
             "the model was trained for " + std::to_string(config.context_train) + " tokens",
             "use a context of at most that"};
-    }
-    if (options.kv_tokens > 0 && options.kv_tokens < context) {
-        return ModelError{ModelErrorKind::kFlags,
-                          "a KV pool of " + std::to_string(options.kv_tokens) + " tokens",
-                          "one sequence may hold " + std::to_string(context),
-                          "enlarge the pool or lower the context to its size"};
     }
     return std::nullopt;
 }
@@ -220,10 +214,11 @@ tl::expected<MemoryPlan, ModelError> plan_memory(const ModelConfig& config,
                                                  const RunnerOptions& options,
                                                  const MemorySupply& supply) {
     assert(options.sequences_max > 0 && options.block_tokens > 0 && options.draft_batch_max > 0);
-    const std::int32_t context =
+    std::int32_t context =
         options.context > 0 ? options.context : std::min(config.context_train, kContextDefaultMax);
-    if (auto error = check_flags(config, options, context)) {
-        return tl::unexpected(*std::move(error));
+    if (auto error = check_flags(config, context)) return tl::unexpected(*std::move(error));
+    if (options.kv_tokens > 0) {  // one sequence holds no more than the pool does
+        context = static_cast<std::int32_t>(std::min<std::int64_t>(context, options.kv_tokens));
     }
     MemoryPlan plan = least_plan(config, options, supply, context);
     const std::uint64_t least_bytes = plan.device_bytes();

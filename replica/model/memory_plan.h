@@ -26,7 +26,7 @@ struct RunnerOptions {
     /// 0 = what steps of the engine need; more only to read logits of whole prompts.
     std::int32_t logit_rows_max = 0;
     std::int32_t block_tokens = 64;  // tokens of a KV page
-    std::int64_t kv_tokens = 0;      // of the whole pool, at least one context; 0 = by what fits
+    std::int64_t kv_tokens = 0;      // of the whole pool, bounds the context too; 0 = by what fits
     kernels::DType kv_dtype = kernels::DType::kF16;
     std::int32_t draft_tokens_max = 0;        // 0 = no speculation, and no memory for it
     std::int32_t draft_batch_max = 4;         // sequences that verify in one step

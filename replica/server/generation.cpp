@@ -38,7 +38,7 @@ proto::ApiError queue_full(const EngineStatus& engine, std::size_t prompt_tokens
     error.code = proto::ErrorCode::kQueueFull;
     const std::int64_t wanted = engine.queued_tokens + static_cast<std::int64_t>(prompt_tokens);
     const bool is_by_tokens = engine.queued_tokens_max > 0 && wanted > engine.queued_tokens_max;
-    const double wait_s = expected_wait_s(engine, is_by_tokens ? 0 : engine.waiting);
+    const double wait_s = expected_wait_s(engine, engine.waiting);
     error.retry_after_s = proto::retry_after_seconds(wait_s, random_spread());
     error.message = is_by_tokens
                         ? "The queue is full: it holds " + std::to_string(engine.queued_tokens) +
@@ -47,7 +47,8 @@ proto::ApiError queue_full(const EngineStatus& engine, std::size_t prompt_tokens
                               std::to_string(prompt_tokens) + "."
                         : "The queue is full: " + std::to_string(engine.waiting) + " of " +
                               std::to_string(engine.waiting_max) + " places are taken.";
-    error.message += " Try again in " + std::to_string(*error.retry_after_s) + " seconds.";
+    error.message += " Try again in " + std::to_string(*error.retry_after_s) +
+                     (*error.retry_after_s == 1 ? " second." : " seconds.");
     return error;
 }
 
@@ -120,6 +121,7 @@ proto::Result<void> Generation::submit(PreparedPrompt& prompt) {
                                   .arrival = arrival_}));
     }
     const std::size_t prompt_tokens = prompt.engine.prompt.size();
+    prompt.engine.continues_request = !ids_.empty();
     prompt.engine.sinks.assign(sinks.begin(), sinks.end());
     const SubmitResult result = places_.engine.submit(std::move(prompt.engine));
     if (result.status != SubmitStatus::kAccepted) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +15,40 @@ namespace replica::server {
 namespace {
 
 constexpr int kExitUsage = 2;
+
+/// An option with a word for each value; the values behind the words are nobody's business.
+template <class Value>
+void add_words(CLI::App& app, const std::string& name, Value& target,
+               const std::map<std::string, Value>& values, const std::string& help) {
+    std::vector<std::string> words;
+    for (const auto& [word, value] : values)
+        words.push_back(word);
+    app.add_option_function<std::string>(
+           name, [&target, values](const std::string& word) { target = values.at(word); }, help)
+        ->check(CLI::IsMember(words));
+}
+
+/// A number that is one: "nan" lies in no range and outside none.
+const CLI::Validator kFinite(
+    [](std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+        return is_number ? std::string() : text + " is no finite number";
+    },
+    "FINITE");
+
+/// 0, or enough for the start-up test and an answer.
+const CLI::Validator kContext(
+    [](std::string& text) {
+        int value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        const bool is_fine =
+            is_number && (value == 0 || (value >= kContextMin && value <= kContextMax));
+        return is_fine ? std::string()
+                       : text + " is neither 0 nor from " + std::to_string(kContextMin) + " to " +
+                             std::to_string(kContextMax);
+    },
+    "INT");
 
 /// What the engine keeps, drafts and queues.
 void add_engine_options(CLI::App& app, ServerOptions& options) {
@@ -35,10 +71,10 @@ void add_engine_options(CLI::App& app, ServerOptions& options) {
            "host memory for saved states of recurrent models; default: an eighth of what is "
            "free, at most 2048; 0 = none")
         ->check(CLI::Range(std::int64_t{0}, kTokensMax >> 20));
-    app.add_option("--drafts", options.drafts,
-                   "speculation: auto (while it gains), always or off (default auto)")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, DraftMode>{
-            {"auto", DraftMode::kAuto}, {"always", DraftMode::kAlways}, {"off", DraftMode::kOff}}));
+    add_words(
+        app, "--drafts", options.drafts,
+        {{"auto", DraftMode::kAuto}, {"always", DraftMode::kAlways}, {"off", DraftMode::kOff}},
+        "speculation: auto (while it gains), always or off (default auto)");
     app.add_option("--draft-tokens", options.draft_tokens, "most drafts in a row")
         ->check(CLI::Range(1, kDraftTokensMax))
         ->capture_default_str();
@@ -65,16 +101,15 @@ void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--cores", options.cores, "processors to pin the threads to: 0,1,2")
         ->delimiter(',');
     app.add_option("--context", options.context, "tokens of one sequence; 0 = the model's")
-        ->check(CLI::Range(0, kContextMax));
+        ->check(kContext);
     app.add_option("--sequences", options.sequences, "sequences running at once")
         ->check(CLI::Range(1, kSequencesMax))
         ->capture_default_str();
     app.add_option("--step-token-budget", options.step_token_budget, "tokens of one step")
         ->check(CLI::Range(1, 65536))
         ->capture_default_str();
-    app.add_option("--kv", options.kv, "type of the KV cache: f16 or f32")
-        ->transform(CLI::CheckedTransformer(
-            std::map<std::string, KvType>{{"f16", KvType::kF16}, {"f32", KvType::kF32}}));
+    add_words(app, "--kv", options.kv, {{"f16", KvType::kF16}, {"f32", KvType::kF32}},
+              "type of the KV cache: f16 or f32 (default f16)");
     app.add_option("--served-name", options.served_name, "model id in the API");
     app.add_option("--alias", options.aliases, "another id for the model; may be repeated")
         ->delimiter(',');
@@ -92,6 +127,7 @@ void add_options(CLI::App& app, ServerOptions& options) {
         ->check(CLI::IsMember({"reasoning_content", "reasoning", "both", "inline"}))
         ->capture_default_str();
     app.add_option("--temperature", options.temperature, "where a request names none")
+        ->check(kFinite)
         ->check(CLI::Range(0.0, 2.0))
         ->capture_default_str();
     app.add_option_function<int>(

@@ -13,6 +13,8 @@ namespace replica::server {
 inline constexpr int kSequencesMax = 1024;
 inline constexpr int kThreadsMax = 1024;
 inline constexpr int kContextMax = 1 << 24;
+/// The start-up test asks a question of some ten tokens.
+inline constexpr int kContextMin = 16;
 inline constexpr std::int64_t kTokensMax = std::int64_t{1} << 40;
 
 enum class KvType { kF16, kF32 };

@@ -99,6 +99,11 @@ void fill_common(PreparedRequest& prepared, const ServedModel& model,
     prepared.return_token_ids = request.return_token_ids;
     prepared.include_timings = request.include_timings;
     prepared.unknown_fields = request.unknown_fields.size();
+    if (request.include_timings && request.stream && !request.include_usage) {
+        proto::add_warning(prepared.warnings,
+                           "include_timings_without_usage: a stream tells them beside its usage, "
+                           "which stream_options.include_usage asks for");
+    }
     for (const std::string& warning : request.warnings) {
         proto::add_warning(prepared.warnings, warning);
     }
