@@ -67,16 +67,16 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         name_of(outcome), milliseconds(access.duration));
     if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
     if (record) {
-        line +=
-            fmt::format(" model={} class={} replica={} reason={} attempts={} prompt={} cached={}",
-                        record->model.empty() ? "-" : proto::printable(record->model),
-                        name_of(record->priority_class),
-                        record->replica ? std::to_string(*record->replica) : "-",
-                        record->replica ? "least_load" : "-", record->attempts,
-                        record->prompt_tokens, record->cached_tokens);
+        line += fmt::format(
+            " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
+            record->model.empty() ? "-" : proto::printable(record->model),
+            name_of(record->priority_class),
+            record->replica ? std::to_string(*record->replica) : "-", record->reason,
+            record->attempts, record->prompt_tokens, record->matched_tokens, record->cached_tokens);
         if (record->queued) line += fmt::format(" queue_ms={:.1f}", milliseconds(*record->queued));
         if (record->first_byte) {
-            line += fmt::format(" ttft_ms={:.1f}", milliseconds(*record->first_byte));
+            line += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}",
+                                milliseconds(*record->first_byte), 1e3 * record->expected_ttft_s);
         }
         if (!record->error.empty()) line += " error=" + record->error;
     }

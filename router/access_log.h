@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "proto/http_server.h"
@@ -23,6 +24,9 @@ struct RequestRecord {
     PriorityClass priority_class = PriorityClass::kDefault;
     std::optional<int> replica;  // the last one tried
     int attempts = 0;
+    std::string_view reason = "-";    // of the last choice
+    std::int64_t matched_tokens = 0;  // expected in the replica's cache
+    double expected_ttft_s = 0;
     std::string error;  // code of the error sent, if any
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;

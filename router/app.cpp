@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -32,6 +33,12 @@ constexpr std::chrono::milliseconds kDrainLook{50};
     ::_exit(code);
 }
 
+SipKey draw_key() {
+    std::random_device random;
+    const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+    return {.first = word(), .second = word()};
+}
+
 /// Coroutines of the process itself: their failure is a bug and ends it.
 void must_not_fail(std::exception_ptr failure) {
     if (failure) std::rethrow_exception(failure);
@@ -56,7 +63,8 @@ App::App(const Config& config)
       set_({.silence_suspect = config_.silence_suspect,
             .silence_down = config_.silence_down,
             .step_suspect = config_.step_suspect,
-            .step_stall = config_.step_stall}),
+            .step_stall = config_.step_stall},
+           config_.slow_start),
       client_(loop_.get_executor()),
       dispatcher_(loop_.get_executor(), config_, set_, metrics_),
       follower_(loop_.get_executor(), config_, set_, client_, metrics_),
@@ -68,6 +76,7 @@ App::App(const Config& config)
                 .access_log = access_log_,
                 .estimator = estimator_,
                 .retry_budget = retry_budget_,
+                .hash_key = draw_key(),
                 .on_suspicion = [this](int index) { follower_.follow(index); },
                 .generations = {}},
       handlers_(services_),
@@ -82,10 +91,7 @@ App::App(const Config& config)
         series.prompt_tokens_cached->Increment(static_cast<double>(cached));
         series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
         series.generation_tokens->Increment(static_cast<double>(done.generated));
-        // A cancelled answer says nothing about how long answers are.
-        if (done.reason != "cancelled" && done.reason != "error") {
-            estimator_.on_output(done.generated);
-        }
+        dispatcher_.on_done(done, estimator_);
     };
     add_fixed_replicas();
 }

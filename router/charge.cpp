@@ -36,7 +36,14 @@ void Account::on_report(Clock::time_point now, int reported_sequences) {
     assert(unseen_tokens_ >= 0 && "charges are seen once");
 }
 
+void Account::on_nothing_queued(Clock::time_point now) {
+    for (Entry& entry : entries_) {
+        if (entry.is_seen && now - *entry.sent_at >= kReportLag) release_prefill(entry);
+    }
+}
+
 void Account::release_prefill(Entry& entry) {
+    entry.is_prefilled = true;
     prefill_tokens_ -= entry.prefill_tokens;
     if (!entry.is_seen) unseen_tokens_ -= entry.prefill_tokens;
     entry.prefill_tokens = 0;
@@ -72,6 +79,14 @@ void Charge::mark_sent(Clock::time_point now) {
 
 void Charge::mark_first_byte() {
     if (account_ != nullptr) account_->release_prefill(*entry_);
+}
+
+void Charge::mark_output(std::int64_t tokens) {
+    if (account_ == nullptr) return;
+    const std::int64_t least = std::min<std::int64_t>(entry_->output_tokens, entry_->sequences);
+    const std::int64_t come = std::clamp<std::int64_t>(tokens, 0, entry_->output_tokens - least);
+    entry_->output_tokens -= come;
+    account_->output_tokens_ -= come;
 }
 
 void Charge::release() {

@@ -49,6 +49,10 @@ public:
     /// a request has not counted it, however long ago it was sent, and an idle one counts at once.
     void on_report(Clock::time_point now, int reported_sequences);
 
+    /// A report says that no prompt waits for its prefill: those it contains have had theirs. For
+    /// an answer that is no stream this is the only word before its end.
+    void on_nothing_queued(Clock::time_point now);
+
     /// Sequences there: ours, exactly, plus those of other senders according to the last report.
     int occupied() const { return sequences_ + foreign_sequences_; }
 
@@ -66,6 +70,7 @@ private:
         std::optional<Clock::time_point> sent_at;  // unset while connecting
         int sequences = 1;
         bool is_seen = false;
+        bool is_prefilled = false;
     };
     using Entries = std::list<Entry>;  // stable iterators; at most slots + 1 entries a replica
 
@@ -101,6 +106,13 @@ public:
 
     /// The first answer byte is here: nothing of the prompt is outstanding any more.
     void mark_first_byte();
+
+    /// `tokens` more of the answer are here; the expectation shrinks, but an answer that still runs
+    /// is expected to go on by a token of each sequence.
+    void mark_output(std::int64_t tokens);
+
+    /// Nothing of the prompt is outstanding, by the first byte or by a report.
+    bool is_prefilled() const { return account_ != nullptr && entry_->is_prefilled; }
 
     void release();
     bool is_held() const { return account_ != nullptr; }

@@ -86,11 +86,14 @@ std::string Config::digest() const {
         text << url << ' ';
     text << queue_count_max.value_or(0) << ' ' << bodies_bytes_max << ' ' << dispatch_ahead << ' '
          << retries_max << ' ' << stream_buffer_bytes << ' ' << answer_hold_bytes << ' '
-         << body_bytes_max.value_or(0) << ' ' << connections_max << ' ' << decision_header;
+         << body_bytes_max.value_or(0) << ' ' << connections_max << ' ' << decision_header << ' '
+         << cost_decode_weight << ' ' << cost_kv_s << ' ' << cost_decay << ' '
+         << affinity_entries_max << ' ' << big_prefill_s << ' ' << big_prefills_max;
     for (const std::chrono::milliseconds time :
          {queue_wait, queue_wait_starting, connect, probe, status_silence, silence_suspect,
           silence_down, step_suspect, step_stall, ping, stream_idle, write_stall, drain_grace,
-          drain_deadline, metrics_fetch}) {
+          drain_deadline, metrics_fetch, affinity_ttl, big_prefill_stagger, light_hold,
+          slow_start}) {
         text << ' ' << time.count();
     }
     std::array<char, 17> hex{};
@@ -133,6 +136,40 @@ Config parse_command_line(int argc, const char* const* argv) {
     add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue (120)");
     add_seconds(app, "--queue-wait-starting-s", config.queue_wait_starting,
                 "The same while replicas start (600)");
+    app.add_option("--cost-decode-weight", config.cost_decode_weight,
+                   "Weight of the decode load in a replica's cost")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    app.add_option("--cost-kv-s", config.cost_kv_s, "Cost of KV memory half full, in seconds")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    app.add_option("--cost-decay", config.cost_decay,
+                   "How fast a prefix counts less as its replica falls behind")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    add_seconds(app, "--affinity-ttl-s", config.affinity_ttl,
+                "A prefix is forgotten this long after its last use (900)");
+    app.add_option("--affinity-entries-max", config.affinity_entries_max,
+                   "Message boundaries remembered")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24))
+        ->capture_default_str();
+    app.add_option("--big-prefill-s", config.big_prefill_s,
+                   "A prompt that takes a replica longer than this is long")
+        ->check(CLI::Range(0.0, 86400.0))
+        ->capture_default_str();
+    app.add_option("--big-prefills-max", config.big_prefills_max,
+                   "Long prompts prefilled at once over all replicas; 0 is no cap")
+        ->check(CLI::Range(0, 1 << 20))
+        ->capture_default_str();
+    app.add_option_function<int>(
+           "--big-prefill-stagger-ms",
+           [&config](int ms) { config.big_prefill_stagger = std::chrono::milliseconds(ms); },
+           "Between the starts of two long prompts on idle replicas (200)")
+        ->check(CLI::Range(0, 60000));
+    add_seconds(app, "--light-hold-s", config.light_hold,
+                "A long prompt may use the replica kept for short ones after this (10)");
+    add_seconds(app, "--slow-start-s", config.slow_start,
+                "A new replica rises to all its slots over this time (30)");
     add_seconds(app, "--connect-s", config.connect, "Connecting to a replica (1)");
     add_seconds(app, "--probe-s", config.probe, "A status poll (1)");
     add_seconds(app, "--silence-down-s", config.silence_down, "Silent for this long is DOWN (10)");

@@ -28,6 +28,18 @@ struct Config {
     std::chrono::milliseconds queue_wait_starting{600'000};
     int dispatch_ahead = 1;
 
+    // Choice of a replica: cost in seconds, affinity of prompts, long prompts.
+    double cost_decode_weight = 0.25;
+    double cost_kv_s = 0.15;
+    double cost_decay = 0.5;
+    std::chrono::milliseconds affinity_ttl{900'000};
+    std::size_t affinity_entries_max = 65536;
+    double big_prefill_s = 2;
+    int big_prefills_max = 0;  // over all replicas; 0: no cap
+    std::chrono::milliseconds big_prefill_stagger{200};
+    std::chrono::milliseconds light_hold{10'000};
+    std::chrono::milliseconds slow_start{30'000};
+
     // Replicas: liveness is progress.
     std::chrono::milliseconds connect{1'000};
     std::chrono::milliseconds probe{1'000};

@@ -5,8 +5,10 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <spdlog/spdlog.h>
 
 #include "proto/http_message.h"
+#include "router/policy_record.h"
 
 namespace router {
 namespace {
@@ -17,6 +19,17 @@ constexpr int kRetryAfterDraining = 5;
 constexpr int kRetryAfterUnknown = 30;  // when the launcher gives no estimate
 constexpr std::size_t kQueueCountMin = 64;
 constexpr std::size_t kQueuePerSlot = 4;
+
+PolicyMemory::Options memory_options(const Config& config) {
+    return {.affinity = {.ttl = config.affinity_ttl, .entries_max = config.affinity_entries_max},
+            .cost = {.decode_weight = config.cost_decode_weight,
+                     .kv_s = config.cost_kv_s,
+                     .decay = config.cost_decay},
+            .big_prefill_s = config.big_prefill_s,
+            .big_prefills_max = config.big_prefills_max,
+            .big_prefill_stagger = config.big_prefill_stagger,
+            .light_hold = config.light_hold};
+}
 
 }  // namespace
 
@@ -34,13 +47,19 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
       endpoint(from.endpoint),
       instance(from.instance()),
       dispatch_id(std::move(id)),
-      decision(made),
-      charge(from.account, {.prefill_tokens = ticket.prompt_tokens,
+      decision(std::move(made)),
+      charge(from.account, {.prefill_tokens = decision.uncached_tokens,
                             .output_tokens = ticket.output_tokens,
                             .sequences = ticket.sequences}),
+      selected_at(Clock::now()),
       dispatcher_(&dispatcher),
       permit_(from.account, ticket.sequences),
       account_(from.account) {
+    placement_.emplace(dispatcher_->memory_, decision, ticket.boundaries, ticket.key,
+                       ticket.output_tokens, selected_at);
+    dispatcher_->ledger_.add(dispatch_id, {.model = ticket.model,
+                                           .key = ticket.key,
+                                           .charged_service = placement_->charged_service()});
     dispatcher_->grants_.push_back(this);
     place_ = std::prev(dispatcher_->grants_.end());
 }
@@ -49,7 +68,26 @@ Grant::~Grant() {
     dispatcher_->grants_.erase(place_);
     charge.release();
     permit_.release();
+    placement_.reset();
     dispatcher_->pump();
+}
+
+void Grant::on_first_token(const Placement::FirstToken& first, Clock::time_point now) {
+    const bool was_big = placement_->is_big_prefill();
+    charge.mark_first_byte();
+    placement_->on_first_token(first, now);
+    ReplicaSeries& series = dispatcher_->metrics_.replica(replica.index);
+    if (placement_->predicted_tokens() > 0) {
+        series.affinity_predicted->Increment(static_cast<double>(placement_->predicted_tokens()));
+    }
+    if (first.report && first.report->cached_tokens > 0) {
+        series.affinity_confirmed->Increment(static_cast<double>(first.report->cached_tokens));
+    }
+    if (first.is_timely && decision.expected_ttft_s > 0) {
+        const double actual_s = std::chrono::duration<double>(now - selected_at).count();
+        dispatcher_->metrics_.ttft_prediction_error->Observe(actual_s / decision.expected_ttft_s);
+    }
+    if (was_big) dispatcher_->pump();  // the next long one may begin
 }
 
 Dispatcher::Dispatcher(asio::any_io_executor executor, const Config& config, ReplicaSet& set,
@@ -58,15 +96,18 @@ Dispatcher::Dispatcher(asio::any_io_executor executor, const Config& config, Rep
       config_(config),
       set_(set),
       metrics_(metrics),
-      queue_(config.queue_count_max.value_or(kQueueCountMin)),
+      memory_(memory_options(config)),
+      queue_(config.queue_count_max.value_or(kQueueCountMin), &memory_.fair_share()),
       bodies_(config.bodies_bytes_max),
       mode_since_(Clock::now()),
+      stagger_(executor_),
       router_id_(proto::make_instance_id()),
       random_(std::random_device{}()) {
     set_.on_change = [this] { on_fleet_change(); };
     set_.on_lost = [this](const Replica&, const std::shared_ptr<Account>& account) {
         on_replica_lost(account);
     };
+    set_.on_instance_end = [this](InstanceRef gone) { memory_.drop_instance(gone); };
 }
 
 asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatcher::acquire(
@@ -80,23 +121,32 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     }
     Waiter waiter(executor_);
     queue_.set_count_max(queue_count_max());
-    const std::optional<Place> place =
-        queue_.push({.priority = ticket.priority,
-                     .in_front = ticket.in_front,
-                     .arrival = ticket.arrival,
-                     .body_bytes = ticket.body_bytes,
-                     .prompt_tokens = ticket.prompt_tokens,
-                     .output_tokens = ticket.output_tokens,
-                     .demand = {.sequences = ticket.sequences, .excluded = ticket.excluded},
-                     .on_dispatch = [this, &waiter, &ticket](const Decision& decision) {
-                         const Replica& replica = *set_.find(decision.replica->index);
-                         set_.mark_dispatch(replica.index);
-                         metrics_.replica(replica.index).decisions_least_load->Increment();
-                         waiter.grant = std::make_unique<Grant>(
-                             *this, replica, ticket, decision,
-                             router_id_ + "-" + std::to_string(next_dispatch_++));
-                         waiter.wake.cancel();
-                     }});
+    const bool is_first = !ticket.in_front;
+    WaitQueue::Entry entry{.priority = ticket.priority,
+                           .in_front = ticket.in_front,
+                           .arrival = ticket.arrival,
+                           .body_bytes = ticket.body_bytes,
+                           .prompt_tokens = ticket.prompt_tokens,
+                           .output_tokens = ticket.output_tokens};
+    entry.key = ticket.key;
+    entry.demand.sequences = ticket.sequences;
+    entry.demand.excluded = ticket.excluded;
+    entry.demand.prompt_tokens = ticket.prompt_tokens;
+    entry.demand.output_tokens_kept = ticket.output_tokens_kept;
+    entry.demand.is_retry = !is_first;
+    if (ticket.boundaries) {
+        entry.refresh = [this, &ticket](Demand& demand) {
+            memory_.fill(demand, *ticket.boundaries, Clock::now());
+        };
+    }
+    entry.on_dispatch = [this, &waiter, &ticket](const Decision& decision) {
+        start(decision, ticket, waiter);
+    };
+    if (is_first) {
+        const auto now = Clock::now();
+        memory_.note_arrival(ticket.prompt_tokens, set_.snapshot(config_.dispatch_ahead, now), now);
+    }
+    const std::optional<Place> place = queue_.push(std::move(entry));
     if (!place) co_return Refused(refuse(RejectReason::kQueueFull));
     pump();
     if (waiter.grant) co_return std::move(waiter.grant);
@@ -120,6 +170,21 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     co_return Refused(proto::ApiError(proto::ErrorCode::kReplicaLost, "cancelled"));
 }
 
+void Dispatcher::start(const Decision& decision, Ticket& ticket, Waiter& waiter) {
+    const Replica& replica = *set_.find(decision.replica->index);
+    set_.mark_dispatch(replica.index);
+    metrics_.replica(replica.index)
+        .decisions.at(static_cast<std::size_t>(decision.reason))
+        ->Increment();
+    waiter.grant = std::make_unique<Grant>(*this, replica, ticket, decision,
+                                           router_id_ + "-" + std::to_string(next_dispatch_++));
+    if (spdlog::should_log(spdlog::level::debug)) {
+        spdlog::debug("event=decision dispatch={} decision={}", waiter.grant->dispatch_id,
+                      decision_json(decision));
+    }
+    waiter.wake.cancel();
+}
+
 void Dispatcher::cancel(Ticket& ticket) {
     ticket.is_cancelled = true;
     if (ticket.waiter != nullptr) ticket.waiter->wake.cancel();
@@ -131,8 +196,8 @@ std::optional<RejectReason> Dispatcher::overdue(const Ticket& ticket, Clock::tim
     if (mode_ == FleetMode::kNone) return RejectReason::kNoReplicaReady;
     if (mode_ == FleetMode::kServing && !ticket.excluded.empty()) {
         const Demand demand{.sequences = ticket.sequences, .excluded = ticket.excluded};
-        const Snapshot snapshot = set_.snapshot(config_.dispatch_ahead, now);
-        if (choose(snapshot, demand).verdict == Verdict::kUnavailable) {
+        const Snapshot fleet = set_.snapshot(config_.dispatch_ahead, now);
+        if (choose(fleet, demand).verdict == Verdict::kUnavailable) {
             return RejectReason::kAttemptsUsedUp;
         }
     }
@@ -146,13 +211,55 @@ std::optional<RejectReason> Dispatcher::overdue(const Ticket& ticket, Clock::tim
                                         : RejectReason::kNoReplicaReady;
 }
 
+Snapshot Dispatcher::snapshot(int dispatch_ahead, Clock::time_point now) const {
+    Snapshot snapshot = set_.snapshot(dispatch_ahead, now);
+    memory_.fill(snapshot, now);
+    return snapshot;
+}
+
 void Dispatcher::pump() {
     if (queue_.size() == 0) return;
     const auto now = Clock::now();
-    queue_.dispatch(now, [this, now] { return set_.snapshot(config_.dispatch_ahead, now); });
+    end_reported_prefills();
+    queue_.dispatch(now, [this, now] { return snapshot(config_.dispatch_ahead, now); });
     metrics_.overhead_seconds.at(static_cast<std::size_t>(Stage::kChoose))
         ->Observe(std::chrono::duration<double>(Clock::now() - now).count());
     update_gauges();
+    wait_for_stagger(now);
+}
+
+/// Long prefills of answers that are no streams end by the replica's reports.
+void Dispatcher::end_reported_prefills() {
+    if (!memory_.has_big_prefills()) return;
+    for (Grant* grant : grants_) {
+        if (grant->charge.is_prefilled()) grant->placement_->end_big_prefill();
+    }
+}
+
+/// The one timer between arrival and dispatch: a long prefill that waits because another one has
+/// just begun.
+void Dispatcher::wait_for_stagger(Clock::time_point now) {
+    if (queue_.size() == 0 || memory_.big_start_at() <= now || is_staggering_) return;
+    is_staggering_ = true;
+    stagger_.expires_at(memory_.big_start_at());
+    stagger_.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;  // the dispatcher is gone
+        is_staggering_ = false;
+        pump();
+    });
+}
+
+void Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
+    const std::optional<ChargeLedger::Entry> entry = ledger_.take(done.dispatch);
+    const ChargeLedger::Entry known = entry.value_or(ChargeLedger::Entry{});
+    // A cancelled answer says nothing about how long answers are.
+    if (done.reason != "cancelled" && done.reason != "error") {
+        estimator.on_output(known.model, known.key, done.generated);
+    }
+    if (!entry) return;
+    const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
+    const double service = service_of(done.prompt - cached, done.generated);
+    memory_.fair_share().add(known.key, service - known.charged_service, Clock::now());
 }
 
 std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue) {
@@ -247,6 +354,19 @@ void Dispatcher::update_gauges() {
         metrics_.queue_requests.at(i)->Set(static_cast<double>(count));
     }
     metrics_.queue_bytes->Set(static_cast<double>(queue_.body_bytes()));
+}
+
+void Dispatcher::update_memory_gauges() {
+    const auto now = Clock::now();
+    metrics_.affinity_entries->Set(static_cast<double>(memory_.affinity().size()));
+    metrics_.affinity_suspended->Set(memory_.is_affinity_suspended(now) ? 1 : 0);
+    metrics_.fairness_jain_ratio->Set(memory_.fair_share().jain_ratio(now));
+    for (std::size_t i = 0; i < kEvictionReasonCount; ++i) {
+        const auto total =
+            static_cast<double>(memory_.affinity().evictions(static_cast<EvictionReason>(i)));
+        prometheus::Counter& counter = *metrics_.affinity_evictions.at(i);
+        counter.Increment(total - counter.Value());
+    }
 }
 
 }  // namespace router

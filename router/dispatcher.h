@@ -24,8 +24,11 @@
 #include "proto/error.h"
 #include "proto/http_client.h"
 #include "router/charge.h"
+#include "router/charge_ledger.h"
 #include "router/config.h"
+#include "router/estimator.h"
 #include "router/metrics.h"
+#include "router/policy_memory.h"
 #include "router/replica_set.h"
 #include "router/wait_queue.h"
 
@@ -41,10 +44,14 @@ struct Ticket {
     int priority = 0;
     int sequences = 1;
     std::size_t body_bytes = 0;
-    std::int64_t prompt_tokens = 0;     // estimate
-    std::int64_t output_tokens = 0;     // expected, all sequences
-    std::vector<InstanceRef> excluded;  // those that failed this request
-    bool in_front = false;              // was dispatched before
+    std::int64_t prompt_tokens = 0;       // estimate
+    std::int64_t output_tokens = 0;       // expected, all sequences
+    std::int64_t output_tokens_kept = 0;  // KV room asked for beside the prompt, each sequence
+    std::string model;
+    KeyId key = kAnonymousKey;
+    std::shared_ptr<const Boundaries> boundaries;  // null: nothing to match
+    std::vector<InstanceRef> excluded;             // those that failed this request
+    bool in_front = false;                         // was dispatched before
     /// The deadline of shutdown has passed or the client has left.
     bool is_cancelled = false;
 
@@ -67,6 +74,10 @@ public:
     std::string dispatch_id;
     Decision decision;
     Charge charge;
+    const Clock::time_point selected_at;
+
+    /// The replica's head is here: charge, affinity and trust follow what it says.
+    void on_first_token(const Placement::FirstToken& first, Clock::time_point now);
 
     /// Called when the replica is lost while this attempt has no first byte. Unset it afterwards.
     std::function<void()> on_lost;
@@ -76,6 +87,7 @@ private:
     Dispatcher* dispatcher_;
     Permit permit_;
     std::shared_ptr<Account> account_;
+    std::optional<Placement> placement_;
     std::list<Grant*>::iterator place_;
 };
 
@@ -104,12 +116,21 @@ public:
 
     /// Moves what can move.
     void pump();
-    /// The same, after time alone may have changed what the fleet promises.
-    void look_at_fleet() { on_fleet_change(); }
+    /// The same, after time alone may have changed what the fleet promises. Called by a timer.
+    void look_at_fleet() {
+        on_fleet_change();
+        update_memory_gauges();
+    }
+
+    /// A replica reported the end of a dispatch.
+    void on_done(const proto::DoneEvent& done, Estimator& estimator);
 
     /// The bodies of all requests before their first answer byte.
     BodyBudget& bodies() { return bodies_; }
     [[nodiscard]] const WaitQueue& queue() const { return queue_; }
+    PolicyMemory& memory() { return memory_; }
+    /// All that a choice sees now.
+    [[nodiscard]] Snapshot snapshot(int dispatch_ahead, Clock::time_point now) const;
     /// Counts and returns the error of a refused request.
     proto::ApiError refuse(RejectReason reason);
 
@@ -122,11 +143,17 @@ private:
     void on_replica_lost(const std::shared_ptr<Account>& account);
     [[nodiscard]] int computed_retry_after_s();
     void update_gauges();
+    void update_memory_gauges();
+    void start(const Decision& decision, Ticket& ticket, Waiter& waiter);
+    void end_reported_prefills();
+    void wait_for_stagger(Clock::time_point now);
 
     boost::asio::any_io_executor executor_;
     const Config& config_;
     ReplicaSet& set_;
     Metrics& metrics_;
+    PolicyMemory memory_;
+    ChargeLedger ledger_;
     WaitQueue queue_;
     BodyBudget bodies_;
     std::list<Waiter*> waiters_;
@@ -134,6 +161,8 @@ private:
     FleetMode mode_ = FleetMode::kNone;
     Clock::time_point mode_since_;
     bool is_draining_ = false;
+    boost::asio::steady_timer stagger_;  // runs while a long prefill waits for another's start
+    bool is_staggering_ = false;
     std::string router_id_;
     std::uint64_t next_dispatch_ = 1;
     std::mt19937_64 random_;

@@ -36,7 +36,11 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
               .sequences = job_.sequences,
               .body_bytes = exchange.request().body.size(),
               .prompt_tokens = job_.prompt_tokens,
-              .output_tokens = job_.output_tokens},
+              .output_tokens = job_.output_tokens,
+              .output_tokens_kept = job_.output_tokens_kept,
+              .model = job_.model,
+              .key = job_.key,
+              .boundaries = job_.boundaries},
       body_(std::make_shared<const std::string>(std::move(exchange.request().body))),
       gauge_(services.metrics, Phase::kQueued),
       pinger_(exchange, job_.arrival, services.config.ping) {
@@ -100,6 +104,9 @@ asio::awaitable<void> Generation::run_attempts() {
         }
         record_.replica = grant->replica.index;
         ++record_.attempts;
+        record_.reason = name_of(grant->decision.reason);
+        record_.matched_tokens = grant->decision.matched_tokens;
+        record_.expected_ttft_s = grant->decision.expected_ttft_s;
         gauge_.enter(Phase::kPrefill);
         ticket_.in_front = true;
         const Next next = co_await attempt(*grant);
@@ -252,13 +259,22 @@ proto::HttpClientRequest Generation::upstream_request(const Grant& grant) {
 
 void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& response) {
     const auto now = Clock::now();
-    grant.charge.mark_first_byte();
     gauge_.enter(Phase::kDecode);
     record_.first_byte = now - job_.arrival;
     services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
     record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens, 0);
     record_.cached_tokens = header_number(response.headers, proto::kHeaderCachedTokens, 0);
-    services_.estimator.on_prompt(job_.prompt_bytes, record_.prompt_tokens);
+    services_.estimator.on_prompt(job_.model, job_.prompt_bytes, record_.prompt_tokens);
+    Placement::FirstToken first{.is_timely = job_.is_stream};
+    if (!response.headers.get(proto::kHeaderCachedTokens).empty()) {
+        const Replica* replica = services_.set.find(grant.replica.index);
+        const bool has_status = replica != nullptr && replica->status;
+        first.report =
+            AffinityTable::Report{.prompt_tokens = record_.prompt_tokens,
+                                  .cached_tokens = record_.cached_tokens,
+                                  .block_tokens = has_status ? replica->status->block_tokens : 0};
+    }
+    grant.on_first_token(first, now);
 }
 
 proto::Headers Generation::head_for_client(const Grant& grant,
@@ -268,8 +284,11 @@ proto::Headers Generation::head_for_client(const Grant& grant,
         const auto queue_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
             record_.queued.value_or(Clock::duration::zero()));
         headers.add(std::string(proto::kHeaderDecision),
-                    fmt::format("replica={}; reason=least_load; attempt={}; queue_ms={}",
-                                grant.replica.index, record_.attempts, queue_ms.count()));
+                    fmt::format("replica={}; reason={}; attempt={}; queue_ms={}; matched={}; "
+                                "expected_ttft_ms={:.0f}",
+                                grant.replica.index, name_of(grant.decision.reason),
+                                record_.attempts, queue_ms.count(), grant.decision.matched_tokens,
+                                1e3 * grant.decision.expected_ttft_s));
     }
     return headers;
 }

@@ -26,6 +26,7 @@
 #include "proto/http_client.h"
 #include "proto/http_server.h"
 #include "router/access_log.h"
+#include "router/boundaries.h"
 #include "router/config.h"
 #include "router/dispatcher.h"
 #include "router/estimator.h"
@@ -47,6 +48,7 @@ struct Services {
     AccessLog& access_log;
     Estimator& estimator;
     RetryBudget& retry_budget;
+    SipKey hash_key;  // of this process, for the boundaries of prompts
     /// A connection to a replica failed: look at it now.
     std::function<void(int index)> on_suspicion;
     std::list<class Generation*> generations;  // all that run, for the deadline of shutdown
@@ -62,6 +64,9 @@ struct GenerationJob {
     std::size_t prompt_bytes = 0;
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens = 0;
+    std::int64_t output_tokens_kept = 0;  // KV room asked for beside the prompt, each sequence
+    KeyId key = kAnonymousKey;
+    std::shared_ptr<const Boundaries> boundaries;
     Clock::time_point arrival;
     BodyBudget::Share body_share;
 };

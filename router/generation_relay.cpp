@@ -26,6 +26,17 @@ double seconds(Clock::duration time) {
     return std::chrono::duration<double>(time).count();
 }
 
+/// Events that end with LF LF, as our replicas write them; each carries about a token. Others count
+/// nothing, and their answer is then expected in full until its end.
+std::int64_t count_events(std::string_view events) {
+    std::int64_t count = 0;
+    for (std::size_t at = events.find("\n\n"); at != std::string_view::npos;
+         at = events.find("\n\n", at + 2)) {
+        ++count;
+    }
+    return count;
+}
+
 }  // namespace
 
 asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
@@ -60,6 +71,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
                 services_.metrics.event_gap_seconds->Observe(seconds(now - heard_at));
             }
             heard_at = pinged_at = now;
+            grant.charge.mark_output(count_events(events));
             const bool is_there = co_await exchange_.write(events);
             if (!is_there) {
                 on_client_gone();

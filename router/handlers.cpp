@@ -16,6 +16,7 @@ namespace {
 
 namespace asio = boost::asio;
 
+constexpr std::int64_t kOutputTokensKept = 256;
 constexpr int kPriorityMax = 100;  // and its negative; the range of the body's field
 
 bool is_generation(std::string_view path) {
@@ -47,6 +48,11 @@ proto::Result<void> check_model(const ReplicaSet& set, const std::string& model)
         "model");
 }
 
+/// KV room a request must find for its answer before it starts; a longer one finds more as it runs.
+std::int64_t output_kept(std::optional<std::int64_t> max_tokens) {
+    return std::min<std::int64_t>(kOutputTokensKept, max_tokens.value_or(kOutputTokensKept));
+}
+
 /// Fills the fields that both kinds of requests share.
 GenerationJob job_of(const proto::GenerationRequest& request, int header_priority) {
     GenerationJob job;
@@ -58,32 +64,40 @@ GenerationJob job_of(const proto::GenerationRequest& request, int header_priorit
 }
 
 proto::Result<GenerationJob> parse_chat_job(const proto::HttpRequest& request, int priority,
-                                            const Estimator& estimator) {
+                                            const Estimator& estimator, SipKey hash_key) {
     const auto chat = proto::parse_chat_request(request.body);
     if (!chat) return tl::unexpected(chat.error());
     GenerationJob job = job_of(*chat, priority);
     job.prompt_bytes = request.body.size();
-    job.prompt_tokens = estimator.prompt_tokens(job.prompt_bytes);
-    job.output_tokens = estimator.output_tokens(chat->max_tokens, job.sequences);
+    job.prompt_tokens = estimator.prompt_tokens(job.model, job.prompt_bytes);
+    job.output_tokens =
+        estimator.output_tokens(job.model, job.key, chat->max_tokens, job.sequences);
+    job.output_tokens_kept = output_kept(chat->max_tokens);
+    job.boundaries = std::make_shared<const Boundaries>(
+        boundaries_of(*chat, {.key = hash_key, .prompt_tokens = job.prompt_tokens}));
     return job;
 }
 
 proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& request, int priority,
-                                                  const Estimator& estimator) {
+                                                  const Estimator& estimator, SipKey hash_key) {
     const auto completion = proto::parse_completion_request(request.body);
     if (!completion) return tl::unexpected(completion.error());
     GenerationJob job = job_of(*completion, priority);
     for (const proto::Prompt& prompt : completion->prompts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
             job.prompt_bytes += text->size();
-            job.prompt_tokens += estimator.prompt_tokens(text->size());
+            job.prompt_tokens += estimator.prompt_tokens(job.model, text->size());
         } else {  // token ids are exact
             job.prompt_tokens +=
                 static_cast<std::int64_t>(std::get<std::vector<std::int32_t>>(prompt).size());
         }
     }
     job.sequences *= static_cast<int>(completion->prompts.size());
-    job.output_tokens = estimator.output_tokens(completion->max_tokens, job.sequences);
+    job.output_tokens =
+        estimator.output_tokens(job.model, job.key, completion->max_tokens, job.sequences);
+    job.output_tokens_kept = output_kept(completion->max_tokens);
+    job.boundaries = std::make_shared<const Boundaries>(
+        boundaries_of(*completion, {.key = hash_key, .prompt_tokens = job.prompt_tokens}));
     return job;
 }
 
@@ -107,12 +121,13 @@ proto::Result<int> parse_priority_header(const proto::Headers& headers) {
 }
 
 proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
-                                       const Estimator& estimator) {
+                                       const Estimator& estimator, SipKey hash_key) {
     const proto::Result<int> priority = parse_priority_header(request.headers);
     if (!priority) return tl::unexpected(priority.error());
-    proto::Result<GenerationJob> job = request.path == "/v1/chat/completions"
-                                           ? parse_chat_job(request, *priority, estimator)
-                                           : parse_completion_job(request, *priority, estimator);
+    proto::Result<GenerationJob> job =
+        request.path == "/v1/chat/completions"
+            ? parse_chat_job(request, *priority, estimator, hash_key)
+            : parse_completion_job(request, *priority, estimator, hash_key);
     if (job) job->target = request.path;
     return job;
 }
@@ -199,7 +214,8 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
             co_return;
         }
     }
-    proto::Result<GenerationJob> job = parse_job(exchange.request(), services_.estimator);
+    proto::Result<GenerationJob> job =
+        parse_job(exchange.request(), services_.estimator, services_.hash_key);
     if (job) {
         if (const auto known = check_model(services_.set, job->model); !known) {
             job = tl::unexpected(known.error());

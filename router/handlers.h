@@ -49,8 +49,10 @@ private:
 };
 
 /// Reads and checks the body of a generation; fills what routing depends on.
+/// `hash_key` is for the boundaries of the prompt.
 [[nodiscard]] proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
-                                                     const Estimator& estimator);
+                                                     const Estimator& estimator,
+                                                     SipKey hash_key = {});
 
 /// The priority of the header `x-quadriga-priority`: a number, or interactive, default, bulk.
 [[nodiscard]] proto::Result<int> parse_priority_header(const proto::Headers& headers);

@@ -19,6 +19,8 @@ const Buckets kEventGapBuckets = {.002, .005, .01, .015, .02, .03, .05, .075, .1
                                   .15,  .2,   .3,  .5,   1,   2.5, 10,  60};
 const Buckets kOverheadBuckets = {.00002, .00005, .0001, .0002, .0005, .001,
                                   .002,   .005,   .01,   .05,   .1,    1};
+// Actual over expected: 1 is a perfect guess.
+const Buckets kErrorBuckets = {.1, .25, .5, .75, .9, 1.1, 1.25, 1.5, 2, 4, 10, 100};
 const Buckets kCancelBuckets = {.001, .005, .01, .05, .1, .5, 1};
 
 constexpr std::array<std::string_view, kEndpointCount> kEndpointNames = {"/v1/chat/completions",
@@ -139,6 +141,23 @@ void Metrics::make_own_series() {
              kStageNames, overhead_seconds, kOverheadBuckets);
     loop_lag_seconds = &make.histograms("loop_lag_seconds", "Lateness of a timer of the loop.")
                             .Add({}, kOverheadBuckets);
+    ttft_prediction_error = &make.histograms("ttft_prediction_error_ratio",
+                                             "First token's time over what the choice expected.")
+                                 .Add({}, kErrorBuckets);
+    affinity_entries =
+        &make.gauges("affinity_entries", "Message boundaries whose holders are known.").Add({});
+    affinity_suspended =
+        &make.gauges("affinity_suspended", "1 while affinity is off because it did not pay.")
+             .Add({});
+    std::array<std::string_view, kEvictionReasonCount> evictions;
+    for (std::size_t i = 0; i < kEvictionReasonCount; ++i)
+        evictions.at(i) = name_of(static_cast<EvictionReason>(i));
+    add_each(make.counters("affinity_evictions_total", "Holders forgotten, by reason."), "reason",
+             evictions, affinity_evictions);
+    fairness_jain_ratio =
+        &make.gauges("fairness_jain_ratio",
+                     "Jain's index of the keys' service over the last minutes; 1 is even.")
+             .Add({});
     connections = &make.gauges("connections", "Open client connections.").Add({});
 }
 
@@ -152,6 +171,8 @@ void Metrics::make_families() {
     upstream_inflight_family_ =
         &make.gauges("upstream_inflight", "Our sequences on a replica, from selection to the end.");
     decisions_family_ = &make.counters("decisions_total", "Selections of a replica, by reason.");
+    affinity_tokens_family_ = &make.counters(
+        "affinity_tokens_total", "Prompt tokens expected in a replica's cache, and found there.");
     up_family_ = &make.gauges("replica_up", "1 when the replica is READY, SUSPECT or DRAINING.");
     state_family_ = &make.gauges("replica_state", "1 for the state the replica is in.");
     status_age_family_ = &make.gauges("status_age_seconds", "Age of the replica's last report.");
@@ -174,8 +195,14 @@ ReplicaSeries& Metrics::replica(int index) {
             {{"replica", label}, {"outcome", std::string(kAttemptNames.at(i))}});
     }
     series.upstream_inflight = &upstream_inflight_family_->Add({{"replica", label}});
-    series.decisions_least_load =
-        &decisions_family_->Add({{"replica", label}, {"reason", "least_load"}});
+    for (std::size_t i = 0; i < series.decisions.size(); ++i) {
+        series.decisions.at(i) = &decisions_family_->Add(
+            {{"replica", label}, {"reason", std::string(name_of(static_cast<Reason>(i)))}});
+    }
+    series.affinity_predicted =
+        &affinity_tokens_family_->Add({{"replica", label}, {"kind", "predicted"}});
+    series.affinity_confirmed =
+        &affinity_tokens_family_->Add({{"replica", label}, {"kind", "confirmed"}});
     series.up = &up_family_->Add({{"replica", label}});
     for (std::size_t i = 0; i < series.state.size(); ++i) {
         series.state.at(i) = &state_family_->Add(

@@ -18,6 +18,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include "router/affinity.h"
 #include "router/policy.h"
 #include "router/wait_queue.h"
 
@@ -81,7 +82,9 @@ struct ReplicaSeries {
     prometheus::Counter* generation_tokens = nullptr;
     std::array<prometheus::Counter*, kAttemptOutcomeCount> upstream_requests{};
     prometheus::Gauge* upstream_inflight = nullptr;
-    prometheus::Counter* decisions_least_load = nullptr;
+    std::array<prometheus::Counter*, kReasonCount> decisions{};
+    prometheus::Counter* affinity_predicted = nullptr;  // tokens
+    prometheus::Counter* affinity_confirmed = nullptr;
     prometheus::Gauge* up = nullptr;
     std::array<prometheus::Gauge*, kReplicaStateCount> state{};
     prometheus::Gauge* status_age_seconds = nullptr;
@@ -120,6 +123,11 @@ public:
     std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled
     std::array<prometheus::Histogram*, kStageCount> overhead_seconds{};
     prometheus::Histogram* loop_lag_seconds = nullptr;
+    prometheus::Histogram* ttft_prediction_error = nullptr;
+    prometheus::Gauge* affinity_entries = nullptr;
+    prometheus::Gauge* affinity_suspended = nullptr;
+    std::array<prometheus::Counter*, kEvictionReasonCount> affinity_evictions{};
+    prometheus::Gauge* fairness_jain_ratio = nullptr;
     prometheus::Gauge* connections = nullptr;
 
 private:
@@ -138,6 +146,7 @@ private:
     prometheus::Family<prometheus::Counter>* upstream_requests_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* upstream_inflight_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* decisions_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* affinity_tokens_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* up_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* state_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* status_age_family_ = nullptr;

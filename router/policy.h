@@ -1,16 +1,18 @@
 // Which replica takes a request: a pure function of a snapshot. No clock, no socket, no randomness.
 //
-//   snapshot of all replicas + what one request needs ──choose()──▶ Decision
+//   all replicas ──▶ candidates (READY, not failed by this request) ──▶ startable ──▶ cheapest
+//                                         │ cheaper than all of those
+//                                         └ that can start: held for it, at most 2 s
 //
-// Least outstanding tokens: the replica that has the fewest tokens still to compute, counting
-//   queued     prompt tokens it has accepted and not yet prefilled, less cached ones (its report)
-//   unseen     prompt tokens we sent it that no report can contain yet (our own charges)
-//   output     tokens that our requests there are still expected to generate
-// Counting our own charges at the moment of selection is what spreads a burst: a hundred requests
-// that arrive between two reports would otherwise all follow the same stale number.
+// The cost is in seconds (cost.h). Ties, within 1 % or 2 ms, go to fewer sequences, then to the
+// longest since its last dispatch. Least-loaded is the same choice with no match anywhere, so
+//   (a) without a match both pick the same replica;
+//   (b) with matches, the pick costs at most what the least-loaded pick costs with its own match,
+//       plus the width of a tie.
+// Charges count from the moment of selection: a hundred requests that arrive between two reports
+// would otherwise all follow the same stale number.
 //
-// Source: spec of the router, sections 3, 4 and 6. The cost function in seconds replaces
-// outstanding_tokens() when it comes; the shape of snapshot and decision stays.
+// Source: spec of the router, sections 4 and 7.
 #pragma once
 
 #include <cstdint>
@@ -18,68 +20,87 @@
 #include <string_view>
 #include <vector>
 
+#include "router/cost.h"
+#include "router/policy_snapshot.h"
+
 namespace router {
-
-/// States of a replica as the router sees it. Only READY takes new work.
-///
-///   STARTING ──▶ READY ◀──▶ SUSPECT ──▶ DOWN        DRAINING: finishes what it has
-enum class ReplicaState : std::uint8_t { kStarting, kReady, kSuspect, kDown, kDraining };
-inline constexpr int kReplicaStateCount = 5;
-
-/// `STARTING`, `READY`, …: the word used in metrics, logs and bodies.
-[[nodiscard]] std::string_view name_of(ReplicaState state);
-
-/// One replica at the moment of a decision.
-struct ReplicaView {
-    int index = 0;
-    std::uint64_t life = 0;  // counts its instances: a restarted replica is a new candidate
-    ReplicaState state = ReplicaState::kDown;
-    int slots = 1;                            // sequences it runs at once
-    int occupied = 0;                         // sequences there now: in its report or sent since
-    std::int64_t queued_tokens = 0;           // from its report, uncached only
-    std::int64_t unseen_tokens = 0;           // our prompt tokens that no report contains
-    std::int64_t expected_output_tokens = 0;  // still to come from our sequences
-    std::uint64_t last_dispatch = 0;          // running number of its last dispatch, 0 = never
-    bool is_saturated = false;                // it answered 429 or 503 and has not shown room since
-};
-
-struct Snapshot {
-    std::vector<ReplicaView> replicas;
-    int dispatch_ahead = 1;  // requests a full replica may hold waiting, so that no step runs short
-};
-
-/// One instance of one replica.
-struct InstanceRef {
-    int index = 0;
-    std::uint64_t life = 0;
-    bool operator==(const InstanceRef&) const = default;
-};
-
-/// What the choice depends on in a request.
-struct Demand {
-    int sequences = 1;                  // `n`
-    std::vector<InstanceRef> excluded;  // those that failed this request, or that are reserved
-};
 
 enum class Verdict : std::uint8_t {
     kDispatch,     // start on `replica` now
-    kWait,         // READY replicas exist but none can start it; `replica` is the one to reserve
+    kWait,         // READY replicas exist but none is to start it now; `replica` is waited for
     kUnavailable,  // no candidate is READY
+};
+
+/// Why this replica, as the decision record has it.
+enum class Reason : std::uint8_t {
+    kLeastLoad,  // the cheapest, with or without its cache
+    kPrefix,     // its cache made it the cheapest
+    kOnly,       // there was no other candidate
+    kLight,      // a cheaper one is kept for interactive requests
+    kRetry,      // another one failed the request
+    kTrial,      // a request to see whether it works again
+};
+inline constexpr int kReasonCount = 6;
+[[nodiscard]] std::string_view name_of(Reason reason);
+
+/// Why a replica cannot start the request now.
+enum class Obstacle : std::uint8_t {
+    kNone,
+    // no candidate at all
+    kNotReady,
+    kBreaker,
+    kExcluded,
+    // candidates
+    kReserved,   // kept for a request that was passed too long
+    kSaturated,  // it said that it is full
+    kSlots,
+    kBlocks,
+    kBigCap,   // it prefills a long prompt and others wait, or too many run over all
+    kLight,    // kept for interactive requests
+    kStagger,  // another long prefill began a moment ago
+};
+inline constexpr int kObstacleCount = 11;
+[[nodiscard]] std::string_view name_of(Obstacle obstacle);
+
+/// One replica as the decision saw it.
+struct Candidate {
+    InstanceRef replica;
+    Obstacle obstacle = Obstacle::kNone;
+    CostTerms terms;  // of candidates only
+    std::int64_t matched_tokens = 0;
+    std::int64_t uncached_tokens = 0;
+    double expected_ttft_s = 0;
+    bool is_big = false;
+
+    [[nodiscard]] bool is_candidate() const {
+        return obstacle > Obstacle::kExcluded || can_start();
+    }
+    [[nodiscard]] bool can_start() const { return obstacle == Obstacle::kNone; }
 };
 
 struct Decision {
     Verdict verdict = Verdict::kUnavailable;
     std::optional<InstanceRef> replica;
-    std::int64_t outstanding_tokens = 0;  // of the chosen replica, before this request
+    Reason reason = Reason::kLeastLoad;
+    Obstacle obstacle = Obstacle::kNone;  // of `replica`, when the verdict is to wait
+    bool is_hold = false;  // it waits for `replica` although another one could start it
+    double expected_ttft_s = 0;
+    double least_load_ttft_s = 0;  // what the pick without matches would have taken
+    std::int64_t matched_tokens = 0;
+    std::int64_t uncached_tokens = 0;
+    bool is_big = false;
+    std::vector<Candidate> candidates;  // every replica, in the order of the snapshot
+
+    [[nodiscard]] const Candidate* find(InstanceRef ref) const;
 };
 
-/// Picks the startable replica with the least outstanding tokens; ties go to fewer sequences, then
-/// to the longest since its last dispatch, then to the lower index. O(replicas).
+/// O(replicas).
 [[nodiscard]] Decision choose(const Snapshot& snapshot, const Demand& demand);
 
-[[nodiscard]] std::int64_t outstanding_tokens(const ReplicaView& replica);
+/// How far above the cheapest a replica still counts as equally cheap.
+[[nodiscard]] double tie_width_s(double least_cost_s);
 
-/// True when the replica is READY and has room for `sequences` more. A request wider than the
+/// True when the replica is READY and has a slot for `sequences` more. A request wider than the
 /// replica starts when the replica is idle: it would never start otherwise.
 [[nodiscard]] bool is_startable(const ReplicaView& replica, int sequences, int dispatch_ahead);
 

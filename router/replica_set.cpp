@@ -9,10 +9,6 @@
 namespace router {
 namespace {
 
-// Used until a replica has measured its own rates.
-constexpr double kPrefillRateFallback = 2000;
-constexpr double kDecodeRateFallback = 40;
-
 /// Launcher's words to ours, where the announcement alone decides; nothing for READY.
 std::optional<ReplicaState> state_by_announcement(proto::ReplicaState announced) {
     switch (announced) {
@@ -41,6 +37,16 @@ std::optional<ReplicaState> state_by_announcement(proto::ReplicaState announced)
 ReplicaState state_by_report(proto::ReplicaState reported) {
     if (reported == proto::ReplicaState::kReady) return ReplicaState::kReady;
     return state_by_announcement(reported).value_or(ReplicaState::kDown);
+}
+
+/// What a report says about room and speed.
+void describe(const proto::ReplicaStatus& status, ReplicaView& view) {
+    view.slots = std::max(1, status.sequences_max);
+    if (status.prefill_tokens_per_s > 0) view.prefill_tokens_per_s = status.prefill_tokens_per_s;
+    if (status.decode_tokens_per_s > 0) view.decode_tokens_per_s = status.decode_tokens_per_s;
+    view.blocks_total = status.kv_blocks_total;
+    view.blocks_used = std::max<std::int64_t>(0, status.kv_blocks_total - status.kv_blocks_free);
+    view.block_tokens = status.block_tokens;
 }
 
 bool is_serving(ReplicaState state) {
@@ -104,6 +110,7 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
     replica.status_at = now;
     replica.is_gone = false;
     replica.account->on_report(now, status.running + status.waiting);
+    if (status.queued_tokens == 0) replica.account->on_nothing_queued(now);
     if (replica.saturated_at && now - *replica.saturated_at >= kReportLag &&
         status.running + status.waiting < status.sequences_max) {
         replica.saturated_until.reset();
@@ -156,11 +163,15 @@ Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
     Snapshot snapshot;
     snapshot.dispatch_ahead = dispatch_ahead;
     snapshot.replicas.reserve(replicas_.size());
+    const bool has_settled = std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& one) {
+        return one.second.state == ReplicaState::kReady && is_past_slow_start(one.second, now);
+    });
     for (const auto& [index, replica] : replicas_) {
         ReplicaView view{.index = index, .life = replica.life, .state = replica.state};
         view.last_dispatch = replica.last_dispatch;
         view.is_saturated = replica.saturated_until && now < *replica.saturated_until;
-        if (replica.status) view.slots = std::max(1, replica.status->sequences_max);
+        if (replica.status) describe(*replica.status, view);
+        if (has_settled) view.slots = usable_slots(replica, view.slots, now);
         if (replica.account) {
             view.occupied = replica.account->occupied();
             view.expected_output_tokens = replica.account->output_tokens();
@@ -170,10 +181,23 @@ Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
             view.queued_tokens = is_fresh ? replica.status->queued_tokens : 0;
             view.unseen_tokens =
                 is_fresh ? replica.account->unseen_tokens() : replica.account->prefill_tokens();
+            if (view.block_tokens > 0) view.blocks_used += view.unseen_tokens / view.block_tokens;
         }
         snapshot.replicas.push_back(view);
     }
     return snapshot;
+}
+
+bool ReplicaSet::is_past_slow_start(const Replica& replica, Clock::time_point now) const {
+    return replica.ready_since && now - *replica.ready_since >= slow_start_;
+}
+
+/// A replica that has just come is spared while there is another one to carry the load.
+int ReplicaSet::usable_slots(const Replica& replica, int slots, Clock::time_point now) const {
+    if (!replica.ready_since || is_past_slow_start(replica, now)) return slots;
+    const double share = std::chrono::duration<double>(now - *replica.ready_since) /
+                         std::chrono::duration<double>(slow_start_);
+    return 1 + static_cast<int>(share * (slots - 1));
 }
 
 FleetMode ReplicaSet::mode(Clock::time_point now) const {
@@ -285,6 +309,7 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     const bool is_lost = is_serving(replica.state) && state == ReplicaState::kDown;
     replica.state = state;
     replica.state_since = now;
+    if (state == ReplicaState::kReady && !replica.ready_since) replica.ready_since = now;
     if (is_lost && on_lost && replica.account) on_lost(replica, replica.account);
     if (on_change) on_change();
 }
@@ -315,6 +340,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     const std::shared_ptr<Account> lost =
         std::exchange(replica.account, std::make_shared<Account>(instance));
     ++replica.life;
+    replica.ready_since.reset();
     spdlog::info("event=replica_instance replica={} instance={}", replica.index, instance);
     replica.status.reset();
     replica.is_gone = false;
@@ -322,6 +348,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     replica.saturated_at.reset();
     replica.watched_since = now;
     replica.step_changed_at = now;
+    if (lost && on_instance_end) on_instance_end({replica.index, replica.life - 1});
     if (lost && on_lost) on_lost(replica, lost);
 }
 

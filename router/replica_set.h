@@ -70,6 +70,7 @@ struct Replica {
 
     ReplicaState state = ReplicaState::kStarting;
     Clock::time_point state_since;
+    std::optional<Clock::time_point> ready_since;  // of this instance, the first time
     std::uint64_t last_dispatch = 0;
     std::optional<ReplicaInfo> info;  // kept over a restart until the new one is read
 
@@ -89,7 +90,10 @@ inline constexpr std::chrono::seconds kDeathGrace{2};
 
 class ReplicaSet {
 public:
-    explicit ReplicaSet(LivenessLimits limits) : limits_(limits) {}
+    /// `slow_start`: over this time a replica that has just become READY rises from one slot to all
+    /// of them, while another one is past it.
+    explicit ReplicaSet(LivenessLimits limits, std::chrono::milliseconds slow_start = {})
+        : limits_(limits), slow_start_(slow_start) {}
 
     // What happens to the set.
     /// Adds a replica given by URL; its index is the next free one.
@@ -133,13 +137,18 @@ public:
     std::function<void()> on_change;
     /// Called when a replica went DOWN, with the account of the lost instance.
     std::function<void(const Replica&, const std::shared_ptr<Account>&)> on_lost;
+    /// Called when another instance has taken its place: what it held is gone.
+    std::function<void(InstanceRef)> on_instance_end;
 
 private:
     void refresh(Replica& replica, Clock::time_point now);
     [[nodiscard]] ReplicaState derive_state(const Replica& replica, Clock::time_point now) const;
     void start_instance(Replica& replica, const std::string& instance, Clock::time_point now);
+    [[nodiscard]] bool is_past_slow_start(const Replica& replica, Clock::time_point now) const;
+    [[nodiscard]] int usable_slots(const Replica& replica, int slots, Clock::time_point now) const;
 
     LivenessLimits limits_;
+    std::chrono::milliseconds slow_start_;
     std::map<int, Replica> replicas_;
     std::uint64_t dispatches_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 namespace router {
 
@@ -20,8 +21,17 @@ std::string_view name_of(PriorityClass priority_class) {
     return kNames.at(static_cast<std::size_t>(priority_class));
 }
 
+bool WaitQueue::is_key_full(KeyId key) const {
+    const auto at = key_counts_.find(key);
+    const std::size_t own = at == key_counts_.end() ? 0 : at->second;
+    const bool others_wait = own < entries_.size();
+    return others_wait && own >= std::max<std::size_t>(1, count_max_ / 2);
+}
+
 std::optional<Place> WaitQueue::push(Entry entry) {
-    if (!entry.in_front && entries_.size() >= count_max_) return std::nullopt;
+    if (!entry.in_front && (entries_.size() >= count_max_ || is_key_full(entry.key))) {
+        return std::nullopt;
+    }
     const Place place{.is_regular = !entry.in_front,
                       .rank = entry.arrival + entry.priority * kAgeingPerPriority,
                       .number = next_number_++};
@@ -29,6 +39,7 @@ std::optional<Place> WaitQueue::push(Entry entry) {
     prompt_tokens_ += entry.prompt_tokens;
     output_tokens_ += entry.output_tokens;
     ++class_counts_.at(static_cast<std::size_t>(class_of(entry.priority)));
+    ++key_counts_[entry.key];
     const bool is_new = entries_.emplace(place, std::move(entry)).second;
     assert(is_new && "numbers make places unique");
     return place;
@@ -41,6 +52,8 @@ WaitQueue::Entry WaitQueue::take(Entries::iterator at) {
     prompt_tokens_ -= entry.prompt_tokens;
     output_tokens_ -= entry.output_tokens;
     --class_counts_.at(static_cast<std::size_t>(class_of(entry.priority)));
+    const auto count = key_counts_.find(entry.key);
+    if (--count->second == 0) key_counts_.erase(count);
     return entry;
 }
 
@@ -51,33 +64,126 @@ bool WaitQueue::remove(const Place& place) {
     return true;
 }
 
+/// The order of one pass: each entry once, the fairest of the first ones next.
+class WaitQueue::Turns {
+public:
+    Turns(WaitQueue& queue, Clock::time_point now) : queue_(queue), now_(now) {
+        left_.reserve(queue.entries_.size());
+        for (auto at = queue.entries_.begin(); at != queue.entries_.end(); ++at)
+            left_.push_back(at);
+    }
+
+    [[nodiscard]] bool is_over() const { return first_ == left_.size(); }
+
+    /// Takes the next entry out of the order.
+    Entries::iterator next() {
+        std::size_t best = first_;
+        const Place& front = left_[first_]->first;
+        const bool has_rivals = queue_.fair_share_ != nullptr && queue_.key_counts_.size() > 1;
+        if (front.is_regular && has_rivals) {
+            double least = service(left_[first_]->second.key);
+            for (std::size_t i = first_ + 1; i < left_.size(); ++i) {
+                if (left_[i] == queue_.entries_.end()) continue;
+                if (left_[i]->first.rank > front.rank + kFairWindow) break;
+                const double attained = service(left_[i]->second.key);
+                if (attained >= least) continue;  // inside a key the earlier one is seen first
+                least = attained;
+                best = i;
+            }
+        }
+        const auto taken = std::exchange(left_[best], queue_.entries_.end());
+        while (first_ < left_.size() && left_[first_] == queue_.entries_.end())
+            ++first_;
+        return taken;
+    }
+
+private:
+    [[nodiscard]] double service(KeyId key) const {
+        return queue_.fair_share_->attained(key, now_);
+    }
+
+    WaitQueue& queue_;
+    Clock::time_point now_;
+    std::vector<Entries::iterator> left_;  // end() where one has had its turn
+    std::size_t first_ = 0;
+};
+
+Decision WaitQueue::decide(Entry& entry, const Snapshot& snapshot, Clock::time_point now) const {
+    if (entry.refresh) entry.refresh(entry.demand);
+    entry.demand.waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - entry.arrival);
+    entry.demand.may_hold = !entry.held_since || now - *entry.held_since < kHoldMax;
+    Decision decision = choose(snapshot, entry.demand);
+    if (decision.is_hold && !entry.held_since) entry.held_since = now;
+    return decision;
+}
+
+namespace {
+
+/// Room that waits for a request which was passed too long. Whoever lacks slots or memory needs the
+/// replica to empty; a rule about long prompts needs one place only, and others may go on.
+struct Reservation {
+    InstanceRef replica;
+    int slots = 0;  // 0: all of it
+};
+
+void keep_room(Snapshot& snapshot, const std::vector<Reservation>& reservations) {
+    for (ReplicaView& view : snapshot.replicas) {
+        for (const Reservation& one : reservations) {
+            if (one.replica != view.ref()) continue;
+            view.reserved_slots += one.slots;
+            view.is_reserved = view.is_reserved || one.slots == 0;
+        }
+    }
+}
+
+std::optional<Reservation> reservation_for(const Decision& decision, int sequences) {
+    switch (decision.obstacle) {
+        case Obstacle::kSlots:
+        case Obstacle::kBlocks:
+            return Reservation{*decision.replica, 0};
+        case Obstacle::kBigCap:
+        case Obstacle::kLight:
+            return Reservation{*decision.replica, sequences};
+        default:
+            return std::nullopt;  // not room is what it lacks
+    }
+}
+
+bool has_room(const Snapshot& snapshot) {
+    return std::any_of(snapshot.replicas.begin(), snapshot.replicas.end(),
+                       [&snapshot](const ReplicaView& replica) {
+                           return is_startable(replica, 1, snapshot.dispatch_ahead);
+                       });
+}
+
+}  // namespace
+
 void WaitQueue::dispatch(Clock::time_point now, const std::function<Snapshot()>& take_snapshot) {
     if (entries_.empty()) return;
     Snapshot snapshot = take_snapshot();
-    std::vector<InstanceRef> reserved;
-    for (auto at = entries_.begin(); at != entries_.end();) {
-        const bool has_room = std::any_of(
-            snapshot.replicas.begin(), snapshot.replicas.end(), [&](const ReplicaView& replica) {
-                return is_startable(replica, 1, snapshot.dispatch_ahead);
-            });
-        if (!has_room) return;
+    if (!has_room(snapshot)) return;
+    std::vector<Reservation> reservations;
+    for (Turns turns(*this, now); !turns.is_over();) {
+        const auto at = turns.next();
         Entry& entry = at->second;
-        Demand demand = entry.demand;
-        demand.excluded.insert(demand.excluded.end(), reserved.begin(), reserved.end());
-        const Decision decision = choose(snapshot, demand);
+        if (fair_share_ != nullptr && fair_share_->is_at_limit(entry.key)) continue;
+        snapshot.waiting = static_cast<int>(entries_.size()) - 1;
+        const Decision decision = decide(entry, snapshot, now);
         if (decision.verdict == Verdict::kDispatch) {
-            const auto next = std::next(at);
             const Entry taken = take(at);
-            at = next;
             taken.on_dispatch(decision);
             snapshot = take_snapshot();
-            continue;
+            keep_room(snapshot, reservations);
+        } else {
+            if (!entry.passed_since) entry.passed_since = now;
+            if (!decision.replica || now - *entry.passed_since < kPassedMax) continue;
+            const auto reservation = reservation_for(decision, entry.demand.sequences);
+            if (!reservation) continue;
+            reservations.push_back(*reservation);
+            keep_room(snapshot, {*reservation});
         }
-        if (!entry.passed_since) entry.passed_since = now;
-        if (decision.replica && now - *entry.passed_since >= kPassedMax) {
-            reserved.push_back(*decision.replica);
-        }
-        ++at;
+        if (!has_room(snapshot)) return;
     }
 }
 

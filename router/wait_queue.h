@@ -1,10 +1,17 @@
-// Requests that wait for a replica: bounded in count and bytes, ordered by priority with ageing.
+// Requests that wait for a replica: bounded in count and bytes, ordered by priority with ageing,
+// and fair between keys.
 //
 // A request's effective priority is `priority - waited_s / 10`, lower first. All requests age at
 // the same rate, so their order never changes while they wait: comparing
 //     arrival + priority * 10 s
 // is the same comparison at any time, and the queue is a plain ordered map. Requests that a replica
 // refused or lost go in front of all others, among themselves in the same order.
+//
+// Among those within 1 of the best effective priority (10 s of the first place) the key that has
+// been served least goes next, first come first served inside a key.
+//
+// Late binding: a replica gets a request only when it can start it. What cannot start is passed by
+// what can, for 2 s; then the room it needs is kept for it.
 //
 // Pure: time comes in as an argument. Decision thread only.
 #pragma once
@@ -20,6 +27,7 @@
 #include <string_view>
 
 #include "router/charge.h"
+#include "router/fairness.h"
 #include "router/policy.h"
 
 namespace router {
@@ -29,6 +37,10 @@ inline constexpr std::chrono::seconds kAgeingPerPriority{10};
 /// How long in all a request may be passed by later ones that fit where it does not; after that
 /// the replica it needs is kept for it.
 inline constexpr std::chrono::seconds kPassedMax{2};
+/// How long in all a request may wait for a replica that is better than those which could start it.
+inline constexpr std::chrono::seconds kHoldMax{2};
+/// Requests this close in effective priority take turns by their keys' service.
+inline constexpr std::chrono::seconds kFairWindow = kAgeingPerPriority;
 
 /// Place in the queue; ordered, unique.
 struct Place {
@@ -54,18 +66,27 @@ public:
         std::int64_t prompt_tokens = 0;  // estimates, for Retry-After
         std::int64_t output_tokens = 0;
         Demand demand;
+        KeyId key = kAnonymousKey;
+        /// Brings `demand` up to date before a choice: the caches change with every dispatch. May
+        /// be empty.
+        std::function<void(Demand&)> refresh;
         /// Called at most once, when the entry has been taken out for `decision.replica`.
         std::function<void(const Decision&)> on_dispatch;
+
+        // The queue's own.
         std::optional<Clock::time_point> passed_since;
+        std::optional<Clock::time_point> held_since;
     };
 
-    explicit WaitQueue(std::size_t count_max) : count_max_(count_max) {}
+    /// `fair_share` may be null: then all requests are one key's. It outlives the queue.
+    explicit WaitQueue(std::size_t count_max, const FairShare* fair_share = nullptr)
+        : count_max_(count_max), fair_share_(fair_share) {}
 
     void set_count_max(std::size_t count_max) { count_max_ = count_max; }
     std::size_t count_max() const { return count_max_; }
 
-    /// Puts the request in its place; nullopt when the queue is full. Requests put in front have
-    /// been admitted before and are never refused.
+    /// Puts the request in its place; nullopt when the queue is full, or when its key has half of
+    /// it and others wait. Requests put in front have been admitted before and are never refused.
     [[nodiscard]] std::optional<Place> push(Entry entry);
 
     /// Takes a request out that gave up or ran out of time. False when it is no longer there.
@@ -73,6 +94,7 @@ public:
 
     /// One pass in order. `take_snapshot` is asked again after every dispatch, because a dispatch
     /// changes what the next choice must see. What cannot start is passed; see kPassedMax.
+    /// O(n) choices at most; one when nothing has room.
     void dispatch(Clock::time_point now, const std::function<Snapshot()>& take_snapshot);
 
     std::size_t size() const { return entries_.size(); }
@@ -86,10 +108,16 @@ public:
 
 private:
     using Entries = std::map<Place, Entry>;
+    class Turns;
+
     Entry take(Entries::iterator at);
+    [[nodiscard]] bool is_key_full(KeyId key) const;
+    Decision decide(Entry& entry, const Snapshot& snapshot, Clock::time_point now) const;
 
     Entries entries_;
+    std::map<KeyId, std::size_t> key_counts_;  // of those that wait
     std::size_t count_max_;
+    const FairShare* fair_share_;
     std::size_t body_bytes_ = 0;
     std::int64_t prompt_tokens_ = 0;
     std::int64_t output_tokens_ = 0;

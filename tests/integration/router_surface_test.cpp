@@ -42,7 +42,7 @@ TEST(RouterSurfaceTest, R7_AStreamInOneByteSegmentsArrivesByteForByte) {
         EXPECT_EQ(relayed.header("content-type"), "text/event-stream");
         EXPECT_EQ(relayed.header("x-quadriga-instance"), fleet.fakes[0]->instance());
         EXPECT_THAT(relayed.header("x-quadriga-decision"),
-                    HasSubstr("replica=0; reason=least_load; attempt=1; queue_ms="));
+                    HasSubstr("replica=0; reason=only; attempt=1; queue_ms="));
     }
     // Usage is accounted from the replica's own `done` events.
     ASSERT_TRUE(fleet.fakes[0]->process().wait_count("end ", 4));

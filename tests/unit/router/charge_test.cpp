@@ -116,6 +116,31 @@ TEST(ChargeTest, AReportMayStillCountWhatEndedSinceTheLastOne) {
     EXPECT_EQ(replica->unseen_tokens(), 0);
 }
 
+TEST(ChargeTest, TheExpectedAnswerShrinksAsItComesAndNeverBelowOneTokenEach) {
+    const auto replica = account();
+    Charge charge(replica, {.prefill_tokens = 10, .output_tokens = 20, .sequences = 2});
+    charge.mark_output(5);
+    EXPECT_EQ(replica->output_tokens(), 15);
+    charge.mark_output(500);
+    EXPECT_EQ(replica->output_tokens(), 2) << "it still runs";
+    charge.release();
+    EXPECT_TRUE(replica->is_idle());
+}
+
+TEST(ChargeTest, AReportThatNothingIsQueuedEndsThePrefillOfWhatItContains) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge seen(replica, {.prefill_tokens = 100});
+    Charge young(replica, {.prefill_tokens = 7});
+    seen.mark_sent(start);
+    replica->on_report(start + milliseconds(50), 1);
+    young.mark_sent(start + milliseconds(50));
+    replica->on_nothing_queued(start + milliseconds(51));
+    EXPECT_TRUE(seen.is_prefilled());
+    EXPECT_FALSE(young.is_prefilled());
+    EXPECT_EQ(replica->prefill_tokens(), 7);
+}
+
 TEST(ChargeTest, MovingHandsTheDutyOver) {
     const auto replica = account();
     Charge first(replica, {.prefill_tokens = 5});

@@ -16,7 +16,13 @@ class DispatcherTest : public testing::Test {
 protected:
     using Outcome = tl::expected<std::unique_ptr<Grant>, proto::ApiError>;
 
-    DispatcherTest() { config.dispatch_ahead = 0; }
+    /// Long prompts start at once, so that one turn of the loop shows the whole outcome.
+    static Config settings() {
+        Config config;
+        config.dispatch_ahead = 0;
+        config.big_prefill_stagger = milliseconds(0);
+        return config;
+    }
 
     void add_replica() {
         const int index = set.add_fixed("http://127.0.0.1:1", {"127.0.0.1", 1}, Clock::now()).index;
@@ -44,7 +50,7 @@ protected:
         loop.poll();
     }
 
-    Config config;
+    Config config = settings();
     asio::io_context loop{1};
     Metrics metrics{{.version = "t", .config_digest = "t"}};
     ReplicaSet set{{}};

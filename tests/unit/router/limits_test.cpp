@@ -14,25 +14,27 @@ using std::chrono::seconds;
 
 TEST(EstimatorTest, FollowsReportedPromptsAndAnswers) {
     Estimator estimator;
-    EXPECT_EQ(estimator.prompt_tokens(3500), 1000);
-    EXPECT_EQ(estimator.prompt_tokens(0), 1);
+    EXPECT_EQ(estimator.prompt_tokens("m", 3500), 1000);
+    EXPECT_EQ(estimator.prompt_tokens("m", 0), 1);
     for (int i = 0; i < 200; ++i)
-        estimator.on_prompt(8000, 1000);
-    EXPECT_NEAR(static_cast<double>(estimator.prompt_tokens(8000)), 1000, 2);
+        estimator.on_prompt("m", 8000, 1000);
+    EXPECT_NEAR(static_cast<double>(estimator.prompt_tokens("m", 8000)), 1000, 2);
     for (int i = 0; i < 200; ++i)
-        estimator.on_output(10);
-    EXPECT_EQ(estimator.output_tokens(std::nullopt, 1), 10);
-    EXPECT_EQ(estimator.output_tokens(4, 3), 12) << "capped, times n";
+        estimator.on_output("m", 0, 10);
+    EXPECT_EQ(estimator.output_tokens("m", 0, std::nullopt, 1), 10);
+    EXPECT_EQ(estimator.output_tokens("m", 0, 4, 3), 12) << "capped, times n";
+    EXPECT_EQ(estimator.output_tokens("m", 1, std::nullopt, 1), 256) << "another key's are its own";
+    EXPECT_EQ(estimator.prompt_tokens("other", 3500), 1000) << "and another model's";
 }
 
 TEST(EstimatorTest, OddReportsDoNotSpoilIt) {
     Estimator estimator;
-    estimator.on_prompt(1'000'000, 1);
-    estimator.on_prompt(100, 0);
-    estimator.on_prompt(0, 100);
-    estimator.on_output(-5);
-    EXPECT_GT(estimator.prompt_tokens(3500), 400);
-    EXPECT_GE(estimator.output_tokens(std::nullopt, 1), 1);
+    estimator.on_prompt("m", 1'000'000, 1);
+    estimator.on_prompt("m", 100, 0);
+    estimator.on_prompt("m", 0, 100);
+    estimator.on_output("m", 0, -5);
+    EXPECT_GT(estimator.prompt_tokens("m", 3500), 400);
+    EXPECT_GE(estimator.output_tokens("m", 0, std::nullopt, 1), 1);
 }
 
 TEST(RetryBudgetTest, IsATenthOfTheLastTenSecondsAndAtLeastThree) {

@@ -1,27 +1,76 @@
-// The choice of a replica, as a pure function: named cases, then properties over random snapshots.
+// The choice of a replica, as a pure function: named cases. Properties are in
+// policy_property_test.cpp.
 #include "router/policy.h"
-
-#include <random>
 
 #include <gmock/gmock.h>
 
 namespace router {
 namespace {
 
+using std::chrono::seconds;
+
+/// Idle, 8 slots, 1000 prompt tokens and 100 output tokens a second: easy to reckon with.
 ReplicaView ready(int index) {
-    return {.index = index, .life = 1, .state = ReplicaState::kReady, .slots = 8};
+    ReplicaView view{.index = index, .life = 1, .state = ReplicaState::kReady, .slots = 8};
+    view.prefill_tokens_per_s = 1000;
+    view.decode_tokens_per_s = 100;
+    return view;
 }
 
-TEST(PolicyTest, PicksTheReplicaWithTheFewestOutstandingTokens) {
+Demand prompt_of(std::int64_t tokens) {
+    Demand demand;
+    demand.prompt_tokens = tokens;
+    return demand;
+}
+
+TEST(PolicyTest, PicksTheReplicaThatCostsTheLeastSeconds) {
     Snapshot snapshot{.replicas = {ready(0), ready(1), ready(2)}};
-    snapshot.replicas[0].queued_tokens = 300;
-    snapshot.replicas[1].queued_tokens = 100;
-    snapshot.replicas[1].unseen_tokens = 50;
-    snapshot.replicas[2].expected_output_tokens = 200;
-    const Decision decision = choose(snapshot, {});
+    snapshot.replicas[0].queued_tokens = 300;           // 0.3 s
+    snapshot.replicas[1].queued_tokens = 100;           // 0.1 s
+    snapshot.replicas[1].unseen_tokens = 50;            // 0.05 s
+    snapshot.replicas[2].expected_output_tokens = 200;  // 0.25 * 2 s
+    const Decision decision = choose(snapshot, prompt_of(100));
     EXPECT_EQ(decision.verdict, Verdict::kDispatch);
     EXPECT_EQ(decision.replica, (InstanceRef{1, 1}));
-    EXPECT_EQ(decision.outstanding_tokens, 150);
+    EXPECT_EQ(decision.reason, Reason::kLeastLoad);
+    EXPECT_DOUBLE_EQ(decision.expected_ttft_s, 0.25);
+    ASSERT_EQ(decision.candidates.size(), 3U);
+    EXPECT_DOUBLE_EQ(decision.candidates[2].terms.decode_s, 0.5);
+}
+
+TEST(PolicyTest, AFasterReplicaMayHaveTheLongerQueue) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.replicas[0].queued_tokens = 1000;
+    snapshot.replicas[1].queued_tokens = 1500;
+    snapshot.replicas[1].prefill_tokens_per_s = 3000;
+    EXPECT_EQ(choose(snapshot, prompt_of(1000)).replica->index, 1);
+}
+
+TEST(PolicyTest, APrefixOutweighsAShortQueueAndNotALongOne) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    Demand demand = prompt_of(1000);
+    demand.matches = {{{0, 1}, 900}};
+    snapshot.replicas[0].queued_tokens = 200;
+    const Decision near = choose(snapshot, demand);
+    EXPECT_EQ(near.replica->index, 0);
+    EXPECT_EQ(near.reason, Reason::kPrefix);
+    EXPECT_EQ(near.matched_tokens, 900);
+    EXPECT_EQ(near.uncached_tokens, 100);
+    EXPECT_DOUBLE_EQ(near.expected_ttft_s, 0.3);
+    EXPECT_DOUBLE_EQ(near.least_load_ttft_s, 1.0) << "what the other one would have taken";
+    snapshot.replicas[0].queued_tokens = 1000;
+    EXPECT_EQ(choose(snapshot, demand).replica->index, 1);
+}
+
+TEST(PolicyTest, AReplicaThatLostItsCacheIsNotBelieved) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    Demand demand = prompt_of(1000);
+    demand.matches = {{{0, 1}, 900}};
+    snapshot.replicas[0].queued_tokens = 200;
+    snapshot.replicas[0].trust = 0.1;
+    const Decision decision = choose(snapshot, demand);
+    EXPECT_EQ(decision.replica->index, 1);
+    EXPECT_EQ(decision.find({0, 1})->uncached_tokens, 910);
 }
 
 TEST(PolicyTest, BreaksTiesByFewerSequencesThenByTheLongestRest) {
@@ -30,6 +79,11 @@ TEST(PolicyTest, BreaksTiesByFewerSequencesThenByTheLongestRest) {
     snapshot.replicas[1].last_dispatch = 9;
     snapshot.replicas[2].last_dispatch = 4;
     EXPECT_EQ(choose(snapshot, {}).replica->index, 2);
+    Demand demand;
+    demand.preferred = InstanceRef{1, 1};
+    EXPECT_EQ(choose(snapshot, demand).replica->index, 1) << "a cache key breaks ties first";
+    snapshot.replicas[1].queued_tokens = 100;
+    EXPECT_EQ(choose(snapshot, demand).replica->index, 2) << "and nothing but ties";
 }
 
 TEST(PolicyTest, OnlyReadyReplicasTakeNewWork) {
@@ -42,6 +96,17 @@ TEST(PolicyTest, OnlyReadyReplicasTakeNewWork) {
     EXPECT_EQ(choose({}, {}).verdict, Verdict::kUnavailable);
 }
 
+TEST(PolicyTest, AnOpenBreakerIsNoCandidateAndATrialSaysSo) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.replicas[0].is_shut = true;
+    const Decision only = choose(snapshot, {});
+    EXPECT_EQ(only.replica->index, 1);
+    EXPECT_EQ(only.reason, Reason::kOnly);
+    EXPECT_EQ(only.find({0, 1})->obstacle, Obstacle::kBreaker);
+    snapshot.replicas[1].is_trial = true;
+    EXPECT_EQ(choose(snapshot, {}).reason, Reason::kTrial);
+}
+
 TEST(PolicyTest, AFullReplicaHoldsOneRequestAheadAndNoMore) {
     Snapshot snapshot{.replicas = {ready(0)}, .dispatch_ahead = 1};
     snapshot.replicas[0].occupied = 8;
@@ -50,6 +115,7 @@ TEST(PolicyTest, AFullReplicaHoldsOneRequestAheadAndNoMore) {
     const Decision decision = choose(snapshot, {});
     EXPECT_EQ(decision.verdict, Verdict::kWait);
     EXPECT_EQ(decision.replica->index, 0) << "the one to wait for";
+    EXPECT_EQ(decision.obstacle, Obstacle::kSlots);
 }
 
 TEST(PolicyTest, ARequestWiderThanTheReplicaStartsWhenItIsIdle) {
@@ -57,6 +123,23 @@ TEST(PolicyTest, ARequestWiderThanTheReplicaStartsWhenItIsIdle) {
     EXPECT_EQ(choose(snapshot, {.sequences = 16}).verdict, Verdict::kDispatch);
     snapshot.replicas[0].occupied = 1;
     EXPECT_EQ(choose(snapshot, {.sequences = 16}).verdict, Verdict::kWait);
+}
+
+TEST(PolicyTest, APromptThatDoesNotFitIntoMemoryWaitsUnlessTheReplicaIsIdle) {
+    Snapshot snapshot{.replicas = {ready(0)}};
+    ReplicaView& view = snapshot.replicas[0];
+    view.blocks_total = 100;
+    view.block_tokens = 64;
+    view.blocks_used = 90;
+    view.occupied = 1;
+    Demand demand = prompt_of(600);  // 10 blocks
+    EXPECT_EQ(choose(snapshot, demand).verdict, Verdict::kDispatch);
+    demand.output_tokens_kept = 256;
+    const Decision decision = choose(snapshot, demand);
+    EXPECT_EQ(decision.verdict, Verdict::kWait);
+    EXPECT_EQ(decision.obstacle, Obstacle::kBlocks);
+    view.occupied = 0;
+    EXPECT_EQ(choose(snapshot, demand).verdict, Verdict::kDispatch) << "it would never start";
 }
 
 TEST(PolicyTest, ASaturatedReplicaIsFullAndAnExcludedOneIsNoCandidate) {
@@ -73,65 +156,89 @@ TEST(PolicyTest, ARestartedReplicaIsANewCandidate) {
     EXPECT_EQ(choose(snapshot, {.excluded = {{0, 1}}}).verdict, Verdict::kDispatch);
 }
 
-/// Anything a fleet may look like, crowded into small numbers so that ties and limits occur.
-Snapshot random_snapshot(std::mt19937& random) {
-    const auto below = [&random](int limit) {
-        return static_cast<int>(random() % static_cast<unsigned>(limit));
-    };
-    Snapshot snapshot{.dispatch_ahead = below(3)};
-    const int count = below(6);
-    for (int i = 0; i < count; ++i) {
-        ReplicaView view{.index = i, .life = 1};
-        view.state = below(3) == 0 ? static_cast<ReplicaState>(below(kReplicaStateCount))
-                                   : ReplicaState::kReady;
-        view.slots = 1 + below(4);
-        view.occupied = below(7);
-        view.queued_tokens = below(3) * 10;
-        view.unseen_tokens = below(3) * 10;
-        view.expected_output_tokens = below(3) * 10;
-        view.last_dispatch = static_cast<std::uint64_t>(below(4));
-        view.is_saturated = below(8) == 0;
-        snapshot.replicas.push_back(view);
-    }
-    return snapshot;
+TEST(PolicyTest, WaitsForABetterReplicaOnlyWhileItMay) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}, .dispatch_ahead = 0};
+    snapshot.replicas[0].occupied = 8;  // full, its sequences about to end
+    snapshot.replicas[0].expected_output_tokens = 8;
+    Demand demand = prompt_of(8000);
+    demand.matches = {{{0, 1}, 7900}};
+    const Decision held = choose(snapshot, demand);
+    EXPECT_EQ(held.verdict, Verdict::kWait);
+    EXPECT_TRUE(held.is_hold);
+    EXPECT_EQ(held.replica->index, 0);
+    demand.may_hold = false;
+    EXPECT_EQ(choose(snapshot, demand).replica->index, 1);
 }
 
-TEST(PolicyTest, NeverPicksWhatCannotStartNorMoreThanTheLeastLoaded) {
-    for (unsigned seed = 0; seed < 100'000; ++seed) {
-        std::mt19937 random(seed);
-        const Snapshot snapshot = random_snapshot(random);
-        const Demand demand{.sequences = 1 + static_cast<int>(random() % 3)};
-        const Decision decision = choose(snapshot, demand);
-        bool has_startable = false;
-        bool has_ready = false;
-        for (const ReplicaView& replica : snapshot.replicas) {
-            const bool can = is_startable(replica, demand.sequences, snapshot.dispatch_ahead);
-            has_startable = has_startable || can;
-            has_ready = has_ready || replica.state == ReplicaState::kReady;
-            if (can && decision.verdict == Verdict::kDispatch) {
-                ASSERT_LE(decision.outstanding_tokens, outstanding_tokens(replica)) << seed;
-            }
-        }
-        ASSERT_EQ(decision.verdict == Verdict::kDispatch, has_startable) << seed;
-        ASSERT_EQ(decision.verdict == Verdict::kUnavailable, !has_ready) << seed;
-        if (decision.verdict == Verdict::kDispatch) {
-            const auto& chosen =
-                snapshot.replicas.at(static_cast<std::size_t>(decision.replica->index));
-            ASSERT_TRUE(is_startable(chosen, demand.sequences, snapshot.dispatch_ahead)) << seed;
-        }
-    }
+TEST(PolicyTest, NobodyIsHeldForAReplicaThatIsOnlyFull) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}, .dispatch_ahead = 0};
+    snapshot.replicas[0].occupied = 8;
+    snapshot.replicas[0].expected_output_tokens = 800;
+    EXPECT_EQ(choose(snapshot, prompt_of(100)).replica->index, 1);
 }
 
-TEST(PolicyTest, TheChoiceDoesNotDependOnTheOrderOfTheSnapshot) {
-    for (unsigned seed = 0; seed < 20'000; ++seed) {
-        std::mt19937 random(seed);
-        Snapshot snapshot = random_snapshot(random);
-        const Decision before = choose(snapshot, {});
-        std::shuffle(snapshot.replicas.begin(), snapshot.replicas.end(), random);
-        const Decision after = choose(snapshot, {});
-        ASSERT_EQ(before.verdict, after.verdict) << seed;
-        ASSERT_EQ(before.replica, after.replica) << seed;
-    }
+TEST(PolicyTest, TheReplicaWithTheLeastToPrefillIsKeptForInteractiveRequests) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.big.is_interactive = true;
+    snapshot.replicas[1].queued_tokens = 500;
+    Demand document = prompt_of(20'000);
+    const Decision decision = choose(snapshot, document);
+    EXPECT_EQ(decision.replica->index, 1);
+    EXPECT_EQ(decision.reason, Reason::kLight);
+    EXPECT_TRUE(decision.is_big);
+    EXPECT_EQ(choose(snapshot, prompt_of(200)).replica->index, 0) << "which may use it";
+    document.waited = seconds(10);
+    EXPECT_EQ(choose(snapshot, document).replica->index, 0) << "and so may who waited long";
+    snapshot.big.is_interactive = false;
+    document.waited = seconds(0);
+    EXPECT_EQ(choose(snapshot, document).replica->index, 0) << "nobody is there to keep it for";
+}
+
+TEST(PolicyTest, TheOnlyReplicaIsKeptForNobody) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.replicas[1].state = ReplicaState::kDown;
+    snapshot.big.is_interactive = true;
+    EXPECT_EQ(choose(snapshot, prompt_of(20'000)).verdict, Verdict::kDispatch);
+}
+
+TEST(PolicyTest, ASecondLongPromptWaitsWhileOthersDo) {
+    Snapshot snapshot{.replicas = {ready(0)}, .waiting = 1};
+    snapshot.replicas[0].big_prefills = 1;
+    const Decision decision = choose(snapshot, prompt_of(20'000));
+    EXPECT_EQ(decision.verdict, Verdict::kWait);
+    EXPECT_EQ(decision.obstacle, Obstacle::kBigCap);
+    EXPECT_EQ(choose(snapshot, prompt_of(1000)).verdict, Verdict::kDispatch) << "it is not long";
+    snapshot.waiting = 0;
+    EXPECT_EQ(choose(snapshot, prompt_of(20'000)).verdict, Verdict::kDispatch);
+}
+
+TEST(PolicyTest, ALongPromptWhosePrefixIsCachedIsNotLong) {
+    Snapshot snapshot{.replicas = {ready(0)}, .waiting = 1};
+    snapshot.replicas[0].big_prefills = 1;
+    Demand demand = prompt_of(20'000);
+    demand.matches = {{{0, 1}, 19'000}};
+    EXPECT_EQ(choose(snapshot, demand).verdict, Verdict::kDispatch);
+}
+
+TEST(PolicyTest, TheCapOverAllReplicasCountsGpus) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.big.count_max = 4;
+    snapshot.replicas[0].gpus = snapshot.replicas[1].gpus = 4;
+    EXPECT_EQ(choose(snapshot, prompt_of(20'000)).verdict, Verdict::kDispatch);
+    snapshot.replicas[0].big_prefills = 1;
+    EXPECT_EQ(choose(snapshot, prompt_of(20'000)).obstacle, Obstacle::kBigCap);
+}
+
+TEST(PolicyTest, TwoIdleReplicasDoNotBeginALongPrefillTogether) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.replicas[0].big_prefills = 1;
+    snapshot.replicas[0].queued_tokens = 20'000;
+    snapshot.big.is_start_recent = true;
+    const Decision decision = choose(snapshot, prompt_of(20'000));
+    EXPECT_EQ(decision.verdict, Verdict::kWait);
+    EXPECT_EQ(decision.obstacle, Obstacle::kStagger);
+    EXPECT_EQ(decision.replica->index, 1);
+    EXPECT_EQ(choose(snapshot, prompt_of(1000)).verdict, Verdict::kDispatch);
 }
 
 TEST(PolicyTest, RetryAfterIsTheBacklogInWholeSecondsWithinItsBounds) {

@@ -177,8 +177,8 @@ TEST(ReplicaSetTest, WithoutAFreshReportOwnChargesAloneCount) {
     (void)set.on_report(0, status, kStart);
     Charge charge(set.find(0)->account, {.prefill_tokens = 70});
     charge.mark_sent(kStart);
-    EXPECT_EQ(outstanding_tokens(set.snapshot(1, kStart).replicas[0]), 1070);
-    EXPECT_EQ(outstanding_tokens(set.snapshot(1, kStart + seconds(6)).replicas[0]), 70);
+    EXPECT_EQ(set.snapshot(1, kStart).replicas[0].ahead(), 1070);
+    EXPECT_EQ(set.snapshot(1, kStart + seconds(6)).replicas[0].ahead(), 70);
 }
 
 TEST(ReplicaSetTest, ModelsAreMergedWithoutRepetition) {
@@ -198,6 +198,48 @@ TEST(ReplicaSetTest, ModelsAreMergedWithoutRepetition) {
     EXPECT_FALSE(set.is_model_known("wrong"));
     EXPECT_TRUE(set.model_entry("foal"));
     EXPECT_FALSE(set.model_entry("default"));
+}
+
+TEST(ReplicaSetTest, ANewReplicaRisesToItsSlotsWhileAnotherOneIsThere) {
+    ReplicaSet set({.silence_down = seconds(600)}, seconds(30));
+    set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
+    set.add_fixed("http://127.0.0.1:8102", {"127.0.0.1", 8102}, kStart);
+    (void)set.on_report(0, report(kFirst, 1), kStart);
+    EXPECT_EQ(set.snapshot(0, kStart).replicas[0].slots, 8) << "there is no other one";
+    (void)set.on_report(1, report(kSecond, 1), kStart + seconds(40));
+    const auto slots = [&set](Clock::time_point now) {
+        return set.snapshot(0, now).replicas[1].slots;
+    };
+    EXPECT_EQ(slots(kStart + seconds(40)), 1);
+    EXPECT_EQ(slots(kStart + seconds(55)), 4);
+    EXPECT_EQ(slots(kStart + seconds(70)), 8);
+}
+
+TEST(ReplicaSetTest, ASnapshotHasTheMeasuredRatesAndTheMemoryInUse) {
+    ReplicaSet set = ready_set();
+    EXPECT_EQ(set.snapshot(0, kStart).replicas[0].prefill_tokens_per_s, kPrefillRateFallback);
+    proto::ReplicaStatus status = report(kFirst, 2);
+    status.prefill_tokens_per_s = 5000;
+    status.decode_tokens_per_s = 300;
+    status.kv_blocks_total = 100;
+    status.kv_blocks_free = 70;
+    status.block_tokens = 64;
+    (void)set.on_report(0, status, kStart);
+    const Charge charge(set.find(0)->account, {.prefill_tokens = 640});
+    const ReplicaView view = set.snapshot(0, kStart).replicas[0];
+    EXPECT_EQ(view.prefill_tokens_per_s, 5000);
+    EXPECT_EQ(view.decode_tokens_per_s, 300);
+    EXPECT_EQ(view.blocks_used, 40) << "30 in the report, 10 that no report contains";
+}
+
+TEST(ReplicaSetTest, AnotherInstanceEndsTheOneBefore) {
+    ReplicaSet set = ready_set();
+    std::vector<InstanceRef> ended;
+    set.on_instance_end = [&ended](InstanceRef gone) { ended.push_back(gone); };
+    set.on_gone(0, kStart);
+    EXPECT_TRUE(ended.empty()) << "it may come back as it was";
+    (void)set.on_report(0, report(kSecond, 1), kStart);
+    EXPECT_THAT(ended, ElementsAre(InstanceRef{0, 1}));
 }
 
 }  // namespace

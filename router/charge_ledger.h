@@ -1,0 +1,53 @@
+// Dispatches whose report of the end has not come: what was charged for them by estimate.
+//
+// A replica reports the end of each dispatch on its status stream, before or after the answer's
+// last byte has passed here, or never, when it dies. So the entry is kept apart from the request,
+// found by the dispatch id, and the oldest go when there are too many. Decision thread only.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "router/fairness.h"
+
+namespace router {
+
+class ChargeLedger {
+public:
+    /// Far above what can run at once; only reports that never come fill it.
+    static constexpr std::size_t kEntriesMax = 8192;
+
+    struct Entry {
+        std::string model;
+        KeyId key = kAnonymousKey;
+        double charged_service = 0;
+    };
+
+    void add(const std::string& dispatch_id, Entry entry) {
+        if (!entries_.emplace(dispatch_id, std::move(entry)).second) return;
+        order_.push_back(dispatch_id);
+        if (order_.size() <= kEntriesMax) return;
+        entries_.erase(order_.front());
+        order_.pop_front();
+    }
+
+    [[nodiscard]] std::optional<Entry> take(const std::string& dispatch_id) {
+        const auto at = entries_.find(dispatch_id);
+        if (at == entries_.end()) return std::nullopt;
+        Entry entry = std::move(at->second);
+        entries_.erase(at);
+        return entry;
+    }
+
+    [[nodiscard]] std::size_t size() const { return entries_.size(); }
+
+private:
+    std::unordered_map<std::string, Entry> entries_;
+    std::deque<std::string> order_;  // ids that were taken stay here until they are the oldest
+};
+
+}  // namespace router
