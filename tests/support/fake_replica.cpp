@@ -44,7 +44,7 @@ proto::Headers stream_headers() {
 
 proto::Headers generation_headers(const Options& options, const Script& script) {
     return {{std::string(proto::kHeaderPromptTokens), std::to_string(script.prompt_tokens)},
-            {std::string(proto::kHeaderCachedTokens), "0"},
+            {std::string(proto::kHeaderCachedTokens), std::to_string(script.cached_tokens)},
             {std::string(proto::kHeaderInstance), options.instance}};
 }
 
@@ -197,7 +197,7 @@ private:
     }
 
     /// A slot, then the prefill, one prompt after another.
-    asio::awaitable<bool> prefill(Sequence& sequence, const Script& script) {
+    asio::awaitable<bool> prefill(Sequence& sequence, Script& script) {
         while (!sequence.is_aborted && !sequence.is_running) {
             int running = 0;
             bool is_next = true;  // of those that wait
@@ -216,8 +216,15 @@ private:
         }
         if (sequence.is_aborted) co_return false;
         changed();
+        if (options_.cache == "boundary") {
+            // One token is always computed. What is being prefilled now is there when its turn
+            // comes.
+            script.cached_tokens = std::min(cache_.find(script.ends), script.prompt_tokens - 1);
+            cache_.insert(script.ends);
+        }
         const auto work = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-            static_cast<double>(script.prompt_tokens) / options_.prefill_rate));
+            static_cast<double>(script.prompt_tokens - script.cached_tokens) /
+            options_.prefill_rate));
         prefill_free_at_ = std::max(prefill_free_at_, Clock::now()) + work;
         const auto ready_at = std::max(prefill_free_at_, Clock::now() + script.ttft);
         const bool is_there = co_await pause(sequence, ready_at);
@@ -290,7 +297,7 @@ private:
             (void)co_await exchange.send(proto::error_response(error));
             co_return;
         }
-        const Script script = read_script(options_, request.path, request.body);
+        Script script = read_script(options_, request.path, request.body);
         if (script.has_die_text) die_now();
         if (script.prompt_tokens > options_.max_model_len) {
             log_line("refused", dispatch, request.request_id);
@@ -301,7 +308,7 @@ private:
         co_await run_sequence(exchange, script, dispatch);
     }
 
-    asio::awaitable<void> run_sequence(HttpExchange& exchange, const Script& script,
+    asio::awaitable<void> run_sequence(HttpExchange& exchange, Script& script,
                                        const std::string& dispatch) {
         Sequence sequence(exchange.executor());
         sequence.queued_tokens = script.prompt_tokens;
@@ -322,6 +329,7 @@ private:
         log_line(is_complete ? "end" : "abort", dispatch, exchange.request().request_id);
         const proto::DoneEvent done{.dispatch = dispatch,
                                     .prompt = script.prompt_tokens,
+                                    .cached = script.cached_tokens,
                                     .generated = is_complete ? script.tokens : 0,
                                     .reason = is_complete ? "stop" : "cancelled"};
         for (const auto& stream : streams_)
@@ -332,6 +340,7 @@ private:
     asio::io_context& loop_;
     Options options_;
     proto::RouteTable routes_;
+    FakeCache cache_;
     std::list<Sequence*> sequences_;  // in order of arrival
     std::list<std::shared_ptr<StatusStream>> streams_;
     Clock::time_point prefill_free_at_;
@@ -352,6 +361,7 @@ Options parse(int argc, char** argv) {
     app.add_option("--slots", options.slots);
     app.add_option("--max-model-len", options.max_model_len);
     app.add_option("--prefill-rate", options.prefill_rate);
+    app.add_option("--cache", options.cache)->check(CLI::IsMember({"none", "boundary"}));
     app.add_option("--ttft-ms", ttft_ms);
     app.add_option("--token-ms", token_ms);
     app.add_option("--tokens", options.tokens);

@@ -15,6 +15,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "tests/support/fake_cache.h"
 
 namespace fake {
 
@@ -25,7 +28,8 @@ struct Options {
     std::string model = "fake";
     int slots = 8;
     std::int64_t max_model_len = 131072;
-    double prefill_rate = 1e9;  // tokens per second
+    double prefill_rate = 1e9;   // tokens per second
+    std::string cache = "none";  // or boundary: what was prefilled once is not again
     std::chrono::milliseconds ttft{0};
     std::chrono::milliseconds token{0};
     int tokens = 8;
@@ -47,6 +51,8 @@ struct Script {
     std::chrono::milliseconds token{0};
     int tokens = 0;
     std::int64_t prompt_tokens = 0;
+    std::int64_t cached_tokens = 0;  // set when its prefill begins
+    std::vector<MessageEnd> ends;    // of a chat
     bool is_stream = false;
     bool is_chat = true;
     bool has_fault_text = false;

@@ -1,6 +1,7 @@
 // The deterministic part of the fake: what a request asks for, and the bytes it gets.
 #include <array>
 #include <charconv>
+#include <functional>
 #include <string_view>
 
 #include "proto/json.h"
@@ -24,6 +25,10 @@ std::optional<std::int64_t> directive(const std::string& text, const std::string
     return value;
 }
 
+std::int64_t tokens_of(const std::string& text) {
+    return 1 + static_cast<std::int64_t>(static_cast<double>(text.size()) / kBytesPerToken);
+}
+
 std::string content_json(int n) {
     return proto::json_string(token_text(n));
 }
@@ -40,14 +45,14 @@ Script read_script(const Options& options, const std::string& path, const std::s
     if (script.is_chat) {
         for (const auto& message : tree.at("messages")) {
             if (message.at("content").is_string()) text += message.at("content").get<std::string>();
+            script.ends.push_back({std::hash<std::string>{}(text), tokens_of(text)});
         }
     } else if (const auto& prompt = tree.at("prompt"); prompt.is_string()) {
         text = prompt.get<std::string>();
     } else {
         prompt_tokens = static_cast<std::int64_t>(prompt.size());
     }
-    script.prompt_tokens = prompt_tokens.value_or(
-        1 + static_cast<std::int64_t>(static_cast<double>(text.size()) / kBytesPerToken));
+    script.prompt_tokens = prompt_tokens.value_or(tokens_of(text));
     script.ttft =
         std::chrono::milliseconds(directive(text, "ttft_ms").value_or(options.ttft.count()));
     script.token =
