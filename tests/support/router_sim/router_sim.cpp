@@ -39,8 +39,8 @@ int main(int argc, char** argv) {
             rows[at].trace = trace.name;
             rows[at].has_room = trace.has_room;
             if (trace.name.find(only) == std::string::npos) continue;
-            for (const sim::Policy policy :
-                 {sim::Policy::kOurs, sim::Policy::kLeastLoaded, sim::Policy::kOracle}) {
+            for (const sim::Policy policy : {sim::Policy::kOurs, sim::Policy::kLeastLoaded,
+                                             sim::Policy::kOracle, sim::Policy::kPlain}) {
                 runs[at]
                     .at(static_cast<std::size_t>(policy))
                     .push_back(sim::simulate(trace, policy, seed));

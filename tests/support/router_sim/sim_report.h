@@ -15,6 +15,8 @@ struct Numbers {
     double ttft_p99_s = 0;
     double document_mean_s = 0;  // 0: there are none
     double document_p99_s = 0;
+    double short_mean_s = 0;  // of the others, where there are documents
+    double short_p99_s = 0;
     double worst_user_s = 0;  // largest mean over the sessions that have documents
     double tokens_per_s = 0;
     double hit_share = 0;  // cached / prompt tokens

@@ -54,7 +54,8 @@ public:
           policy_(policy),
           random_(seed),
           set_({}),
-          memory_({.use_affinity = policy != Policy::kLeastLoaded}),
+          memory_({.use_affinity = policy == Policy::kOurs || policy == Policy::kOracle,
+                   .big_prefill_s = policy == Policy::kPlain ? 1e9 : 2}),
           queue_(std::size_t{1} << 20, &memory_.fair_share()),
           prompts_(trace.sessions.size()) {
         for (int i = 0; i < static_cast<int>(trace.fleet.speeds.size()); ++i) {
@@ -290,6 +291,8 @@ std::string_view name_of(Policy policy) {
             return "least-loaded";
         case Policy::kOracle:
             return "oracle";
+        case Policy::kPlain:
+            return "plain";
     }
     return "";
 }

@@ -4,10 +4,11 @@
 //              PolicyMemory, Account                                             PolicyMemory
 //
 // Everything between arrival and dispatch is the code of the running router; simulated are only
-// clients, replicas and the clock. Three routers see the same trace:
+// clients, replicas and the clock. Four routers see the same trace:
 //   ours          all of it
 //   least-loaded  the same without matches
 //   oracle        the same, told what every cache holds and will hold
+//   plain         least-loaded without the rules for long prompts
 #pragma once
 
 #include <string_view>
@@ -17,8 +18,8 @@
 
 namespace sim {
 
-enum class Policy : std::uint8_t { kOurs, kLeastLoaded, kOracle };
-inline constexpr int kPolicyCount = 3;
+enum class Policy : std::uint8_t { kOurs, kLeastLoaded, kOracle, kPlain };
+inline constexpr int kPolicyCount = 4;
 [[nodiscard]] std::string_view name_of(Policy policy);
 
 struct RequestOutcome {
