@@ -212,5 +212,36 @@ TEST_F(DispatcherTest, DrainingRefusesNewRequestsAndServesThoseThatWait) {
     EXPECT_TRUE(outcomes[2] && outcomes[2]->has_value());
 }
 
+TEST(DispatcherStaggerTest, ASecondLongPromptStartsALittleLaterByItself) {
+    asio::io_context loop{1};
+    Config config;
+    config.big_prefill_stagger = milliseconds(5);
+    Metrics metrics{{.version = "t", .config_digest = "t"}};
+    ReplicaSet set{{}};
+    Dispatcher dispatcher{loop.get_executor(), config, set, metrics};
+    for (int i = 0; i < 2; ++i) {
+        set.add_fixed("http://127.0.0.1:1", {"127.0.0.1", 1}, Clock::now());
+        proto::ReplicaStatus status;
+        status.instance = "000000000000000" + std::to_string(i);
+        status.state = proto::ReplicaState::kReady;
+        status.seq = 1;
+        status.sequences_max = 2;
+        (void)set.on_report(i, status, Clock::now());
+    }
+    std::array<Ticket, 2> tickets;
+    std::array<std::unique_ptr<Grant>, 2> grants;
+    for (std::size_t i = 0; i < 2; ++i) {
+        tickets[i].arrival = Clock::now();
+        tickets[i].prompt_tokens = 100'000;
+        asio::co_spawn(loop, dispatcher.acquire(tickets[i]),
+                       [&grants, i](std::exception_ptr, auto one) { grants[i] = std::move(*one); });
+    }
+    while (!grants[1])  // ends by its timer; without it, by the test's time limit
+        loop.run_one();
+    ASSERT_TRUE(grants[0]);
+    EXPECT_NE(grants[0]->replica, grants[1]->replica);
+    EXPECT_GE(grants[1]->selected_at - grants[0]->selected_at, milliseconds(5));
+}
+
 }  // namespace
 }  // namespace router

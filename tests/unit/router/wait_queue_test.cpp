@@ -9,6 +9,7 @@
 namespace router {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -88,6 +89,50 @@ TEST(WaitQueueTest, WhatDoesNotFitMayBePassedForTwoSecondsAndThenItsReplicaIsKep
     fleet.view.occupied = 0;
     fleet.run(queue, kStart + seconds(5));
     EXPECT_THAT(fleet.started, ElementsAre("a", "wide"));
+}
+
+TEST(WaitQueueTest, ALongPromptThatIsPassedTooLongGetsOnePlaceKeptAndOthersGoOn) {
+    Fleet fleet;
+    fleet.view.slots = 4;
+    fleet.view.occupied = 1;
+    fleet.view.big_prefills = 1;  // so a second long one waits, while others wait too
+    WaitQueue queue(8);
+    WaitQueue::Entry document = fleet.request("document", kStart);
+    document.demand.prompt_tokens = 100'000;
+    (void)queue.push(std::move(document));
+    (void)queue.push(fleet.request("a", kStart));
+    fleet.run(queue, kStart);
+    EXPECT_THAT(fleet.started, ElementsAre("a"));
+    (void)queue.push(fleet.request("b", kStart + seconds(3)));
+    (void)queue.push(fleet.request("c", kStart + seconds(3)));
+    fleet.run(queue, kStart + seconds(3));
+    EXPECT_THAT(fleet.started, ElementsAre("a", "b")) << "the fourth place is the document's";
+    fleet.view.big_prefills = 0;
+    fleet.run(queue, kStart + seconds(4));
+    EXPECT_THAT(fleet.started, ElementsAre("a", "b", "document"));
+}
+
+TEST(WaitQueueTest, WhoWaitsForABetterReplicaGoesElsewhereAfterTwoSeconds) {
+    std::vector<ReplicaView> views(2, {.life = 1, .state = ReplicaState::kReady, .slots = 1});
+    views[1].index = 1;
+    views[0].occupied = 1;  // about to end, and it holds the prompt
+    std::vector<int> started;
+    WaitQueue queue(8);
+    WaitQueue::Entry entry{.arrival = kStart};
+    entry.demand.prompt_tokens = 10'000;
+    entry.refresh = [](Demand& demand) { demand.matches = {{{0, 1}, 9'900}}; };
+    entry.on_dispatch = [&started](const Decision& decision) {
+        started.push_back(decision.replica->index);
+    };
+    (void)queue.push(std::move(entry));
+    const auto run = [&](Clock::time_point now) {
+        queue.dispatch(now, [&] { return Snapshot{.replicas = views, .dispatch_ahead = 0}; });
+    };
+    run(kStart);
+    run(kStart + milliseconds(1999));
+    EXPECT_THAT(started, IsEmpty());
+    run(kStart + seconds(2));
+    EXPECT_THAT(started, ElementsAre(1));
 }
 
 TEST(WaitQueueTest, RemovingIsIdempotentAndCountsFollow) {
