@@ -32,7 +32,7 @@ function(quadriga_cubins out)
         # No contraction: arithmetic is what is written, as on the CPU.
         add_custom_command(OUTPUT "${cubin}"
             COMMAND "${CMAKE_COMMAND}" "-DLOG=${cubin}.ptxas.txt" -P "${CMAKE_SOURCE_DIR}/cmake/CompileCubin.cmake" --
-                    "${QUADRIGA_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -cubin
+                    "${QUADRIGA_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 --expt-relaxed-constexpr -cubin
                     -gencode arch=compute_90a,code=sm_90a -Xptxas -v -fmad=false -lineinfo
                     -Werror all-warnings -Xcompiler -Wall,-Wextra "-I${CMAKE_SOURCE_DIR}"
                     -MD -MF "${cubin}.d" -MT "${cubin}" -o "${cubin}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"

@@ -31,6 +31,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/armed.h"
 #include "kernels/tensor.h"
 
 namespace kernels {
@@ -281,6 +282,8 @@ public:
     virtual ~Backend() = default;
 
     virtual DeviceInfo device() const = 0;
+    /// The custom kernels that have a fallback, with their counters of now. None on the CPU.
+    virtual std::vector<KernelEntry> armed_kernels() const { return {}; }
 
     // Load. Memory lives as long as the backend; contents of `allocate` start as zeros.
     virtual TensorView allocate(DType dtype, std::span<const std::int64_t> shape) = 0;

@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/matrix_upload.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pack_host.h"
+#include "kernels/cuda/registry.h"
 #include "kernels/cuda/step_upload.h"
-#include "kernels/quant/format.h"
 #include "kernels/sampling.h"
 
 namespace kernels {
@@ -41,13 +44,16 @@ cuda::DeviceAddress address_of(const TensorView& view, std::size_t offset_bytes 
 
 class CudaBackendImpl final : public CudaBackend {
 public:
-    CudaBackendImpl(const cuda::Driver& driver, const cuda::DeviceFacts& facts)
+    CudaBackendImpl(const cuda::Driver& driver, const cuda::DeviceFacts& facts,
+                    std::span<const std::string> disabled)
         : driver_(driver),
           facts_(facts),
           context_(driver_, facts_.device),
           kernels_(driver_),
+          registry_(kernels_, facts.shared_bytes_max, disabled),
           stream_(cuda::make_stream(driver_)),
-          arena_(driver_) {
+          arena_(driver_),
+          matrix_upload_(driver_, kernels_, arena_, stream_.get()) {
         sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
         op_.kernels = &kernels_;
         op_.stream = stream_.get();
@@ -56,6 +62,7 @@ public:
     ~CudaBackendImpl() override;
 
     DeviceInfo device() const override;
+    std::vector<KernelEntry> armed_kernels() const override { return registry_.entries(kernels_); }
     TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
     TensorView upload_f32(std::span<const float> values,
                           std::span<const std::int64_t> shape) override;
@@ -93,6 +100,7 @@ private:
         return matrices_[static_cast<std::size_t>(view.id)];
     }
     void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
+    void reserve_matmul(std::int64_t inputs_max);
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
@@ -106,8 +114,10 @@ private:
     cuda::DeviceFacts facts_;
     cuda::Context context_;
     cuda::KernelSet kernels_;
+    cuda::MatmulRegistry registry_;
     cuda::Stream stream_;
     cuda::Arena arena_;
+    cuda::MatrixUpload matrix_upload_;
     std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
 
@@ -208,22 +218,46 @@ std::optional<Refusal> CudaBackendImpl::pack(std::span<const MatrixSource> sourc
 }
 
 void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out) {
-    out.k = sources[0].k;
-    for (const MatrixSource& source : sources) {
-        const std::int64_t stride = row_bytes(source.dtype, source.k);
-        const auto bytes = static_cast<std::size_t>(stride * source.n);
-        const cuda::DeviceAddress address = arena_.take(bytes);
-        check_cuda(driver_, driver_.copy_to_device(address, source.blocks, bytes, stream_.get()),
-                   "upload of weights");
-        out.segments[static_cast<std::size_t>(out.segment_count++)] = {
-            .blocks = reinterpret_cast<const std::uint8_t*>(address),
-            .row_bytes = stride,
-            .first = static_cast<std::int32_t>(out.n),
-            .outputs = static_cast<std::int32_t>(source.n),
-            .dtype = static_cast<std::int32_t>(source.dtype)};
-        out.n += source.n;
-    }
+    const auto can_pack = [&](const MatrixSource& source) {
+        return registry_.is_armed(source.dtype) &&
+               cuda::matmul_plan({.dtype = source.dtype,
+                                  .rows = cuda::kMatmulColumnsMax,
+                                  .tiles = cuda::tile_count(source.n),
+                                  .k = source.k,
+                                  .multiprocessors = facts_.multiprocessors,
+                                  .shared_bytes_max = facts_.shared_bytes_max})
+                   .has_value();
+    };
+    out = matrix_upload_.run(cuda::segment_plan(sources, can_pack));
     synchronize("upload of weights");  // the caller may free the blocks
+}
+
+/// Zeroed once: every launch leaves the arrivals at zero.
+void CudaBackendImpl::reserve_matmul(std::int64_t inputs_max) {
+    std::int64_t tiles = 1;
+    for (const cuda::Matrix& matrix : matrices_)
+        for (const cuda::SegmentView& segment : matrix.used())
+            tiles = std::max(tiles, cuda::tile_count(segment.outputs));
+    const std::int64_t records = cuda::record_count(inputs_max);
+    constexpr std::int64_t kColumns = cuda::kMatmulColumnsMax;
+    const auto take = [&](std::int64_t bytes) {
+        return arena_.take(static_cast<std::size_t>(bytes));
+    };
+    cuda::MatmulScratch& scratch = op_.matmul;
+    scratch.k_records = static_cast<std::int32_t>(records);
+    scratch.x = reinterpret_cast<std::uint8_t*>(take(kColumns * records * cuda::kRecordInputs * 2));
+    scratch.x_scales = reinterpret_cast<float*>(take(kColumns * records * 4));
+    scratch.x_sums = reinterpret_cast<float*>(take(kColumns * records * 8 * 4));
+    scratch.x_factors = reinterpret_cast<float*>(take(kColumns * 4));
+    scratch.partials =
+        reinterpret_cast<float*>(take(cuda::matmul_partial_floats(facts_.multiprocessors) * 4));
+    const cuda::DeviceAddress arrivals = take(tiles * 4);
+    check_cuda(driver_,
+               driver_.fill_bytes(arrivals, 0, static_cast<std::size_t>(tiles) * 4, stream_.get()),
+               "zeroing of arrivals");
+    scratch.arrivals = reinterpret_cast<std::uint32_t*>(arrivals);
+    scratch.multiprocessors = facts_.multiprocessors;
+    scratch.shared_bytes_max = facts_.shared_bytes_max;
 }
 
 std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
@@ -243,6 +277,7 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
             return Refusal{"step limits", "inputs_max = " + std::to_string(limits.inputs_max),
                            "is below the " + std::to_string(matrix.k) + " inputs of a matrix",
                            "give the largest K of any linear"};
+    matrix_upload_.release();  // pack waited for its stream
     op_.scratch_stride = (limits.inputs_max + kInputAlign - 1) / kInputAlign * kInputAlign;
     const auto logit_rows = static_cast<std::size_t>(limits.logit_rows);
     const auto vocabulary = static_cast<std::size_t>(limits.vocabulary);
@@ -250,6 +285,7 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
         const std::int64_t values = limits.rows * op_.scratch_stride;
         op_.scratch =
             reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(values) * sizeof(float)));
+        reserve_matmul(limits.inputs_max);
         upload_ = cuda::StepUpload(driver_, limits);
         host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
     } catch (const cuda::CudaError& error) {
@@ -523,7 +559,7 @@ tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
     const auto facts = cuda::find_device(*driver, options.device);
     if (!facts) return tl::unexpected(facts.error());
     try {
-        return std::make_unique<CudaBackendImpl>(*driver, *facts);
+        return std::make_unique<CudaBackendImpl>(*driver, *facts, options.disabled_kernels);
     } catch (const cuda::CudaError& error) {
         return tl::unexpected("device " + std::to_string(options.device) + " (" + facts->name +
                               ") cannot be used: " + error.what());

@@ -1,8 +1,8 @@
 // The CUDA backend: every operation of the seam as plain kernels for one GPU.
 //
-// It computes on the file's own blocks, copied to the device and decoded on the fly; activations
-// are f32 everywhere, as on the CPU. README.md of this folder walks through it and says what is
-// still slow.
+// Weights of the types that matmul_mma knows are repacked at load for the tensor cores, and
+// meet activations in binary16 with a power of two per row; the other types keep the file's blocks
+// and f32. README.md of this folder walks through it and says what is still slow.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ namespace kernels {
 struct CudaBackendOptions {
     int device = 0;
     std::string library_dir;  // where libcuda.so.1 is looked for first; empty = the system's path
+    std::vector<std::string> disabled_kernels;  // as armed.h spells them: "matmul_mma/Q6_K"
 };
 
 /// One kernel of ours and how often it was launched. Every kernel is loaded at start or the

@@ -55,7 +55,8 @@ std::string fill_table(const LibraryLoader& loader, void* library, Driver& d) {
     get("cuModuleLoadData", d.module_load);
     get("cuModuleUnload", d.module_unload);
     get("cuModuleGetFunction", d.module_function);
-    get("cuLaunchKernel", d.launch);
+    get("cuLaunchKernelEx", d.launch);
+    get("cuFuncSetAttribute", d.function_attribute);
     get("cuStreamCreate", d.stream_create);
     get("cuStreamDestroy_v2", d.stream_destroy);
     get("cuStreamSynchronize", d.stream_synchronize);
@@ -157,6 +158,7 @@ tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ord
     ask(DeviceAttribute::kComputeCapabilityMajor, major);
     ask(DeviceAttribute::kComputeCapabilityMinor, minor);
     ask(DeviceAttribute::kMultiprocessors, facts.multiprocessors);
+    ask(DeviceAttribute::kSharedBytesPerBlockOptIn, facts.shared_bytes_max);
     if (status != kSuccess)
         return tl::unexpected(subject + " does not answer: " + status_text(driver, status));
     facts.name = name;

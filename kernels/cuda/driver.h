@@ -36,8 +36,32 @@ using DeviceAddress = unsigned long long;
 /// CUdevice_attribute values we ask for.
 enum class DeviceAttribute : int {
     kMultiprocessors = 16,
+    kSharedBytesPerBlockOptIn = 97,
     kComputeCapabilityMajor = 75,
     kComputeCapabilityMinor = 76,
+};
+
+/// CUfunction_attribute values we set.
+enum class FunctionAttribute : int { kSharedBytesMax = 8 };
+
+/// CUlaunchAttribute, as far as we use it.
+struct LaunchAttribute {
+    int id = 0;
+    int padding = 0;
+    union {
+        char bytes[64];
+        int value;
+    };
+};
+inline constexpr int kProgrammaticSerialization = 6;  // CU_LAUNCH_ATTRIBUTE_...
+/// CUlaunchConfig.
+struct LaunchConfig {
+    unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+    unsigned block_x = 1, block_y = 1, block_z = 1;
+    unsigned shared_bytes = 0;
+    StreamHandle stream = nullptr;
+    LaunchAttribute* attributes = nullptr;
+    unsigned attribute_count = 0;
 };
 
 struct Driver {
@@ -65,9 +89,9 @@ struct Driver {
     Status (*module_load)(ModuleHandle* module, const void* image);
     Status (*module_unload)(ModuleHandle module);
     Status (*module_function)(FunctionHandle* function, ModuleHandle module, const char* name);
-    Status (*launch)(FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                     StreamHandle stream, void** parameters, void** extra);
+    Status (*launch)(const LaunchConfig* config, FunctionHandle function, void** parameters,
+                     void** extra);
+    Status (*function_attribute)(FunctionHandle function, FunctionAttribute attribute, int value);
     Status (*stream_create)(StreamHandle* stream, unsigned flags);
     Status (*stream_destroy)(StreamHandle stream);
     Status (*stream_synchronize)(StreamHandle stream);
@@ -103,6 +127,7 @@ struct DeviceFacts {
     DeviceOrdinal device = 0;
     std::string name;
     int multiprocessors = 0;
+    int shared_bytes_max = 0;  // of a block that asks for it
 };
 
 /// Finds device `ordinal` and checks that our kernels run on it. The error is a sentence too.

@@ -1,4 +1,5 @@
-// embed_rows: x[m] = the embedding of row m's token, decoded from the table's file blocks.
+// embed_rows: x[m] = the embedding of row m's token, decoded from the table's file blocks or
+// records.
 //
 // Shapes    table [V, k] in up to four segments of any type; x [rows, k] f32
 // Moves     rows * (row_bytes + 4 k) bytes
@@ -6,6 +7,7 @@
 // Plan      one block per row, eight values per thread and turn; rows without a token become 0
 // Source    bit-equal to kernels/quant/decode.cpp, checked by kernel-gate
 #include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/decode_packed.cuh"
 #include "kernels/cuda/params.h"
 #include "kernels/tensor.h"
 
@@ -62,11 +64,15 @@ extern "C" __global__ void __launch_bounds__(256)
     while (s + 1 < p.segment_count && token >= p.segments[s + 1].first)
         ++s;
     const SegmentView& segment = p.segments[s];
-    const std::uint8_t* row = segment.blocks + (token - segment.first) * segment.row_bytes;
+    const int index = token - segment.first;
+    const std::uint8_t* row = segment.blocks + index * segment.row_bytes;
     for (int k = static_cast<int>(threadIdx.x) * kGroup; k < p.k;
          k += static_cast<int>(blockDim.x) * kGroup) {
         float out[kGroup] = {};
-        if (token >= 0) decode_any(segment, row, k, p.k, out);
+        if (token >= 0 && segment.is_packed)
+            decode_packed(segment, index, k, p.k, out);
+        else if (token >= 0)
+            decode_any(segment, row, k, p.k, out);
 #pragma unroll
         for (int j = 0; j < kGroup; ++j)
             if (k + j < p.k) x[k + j] = out[j];

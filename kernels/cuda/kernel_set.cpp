@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda/cubins.h"
+#include "kernels/cuda/matmul_cut.h"
 
 namespace kernels::cuda {
 namespace {
@@ -23,6 +24,29 @@ constexpr KernelName kNames[] = {
     {"attention_4", "attention"},
     {"attention_8", "attention"},
     {"read_stream", "read_stream"},
+    {"prepare_x", "prepare_x"},
+    // One for each of kMatmulTypes, in its order; then two each: 8 and 16 columns.
+    {"pack_iq4_xs", "pack"},
+    {"pack_q6_k", "pack"},
+    {"pack_q5_k", "pack"},
+    {"pack_q4_k", "pack"},
+    {"pack_q8_0", "pack"},
+    {"pack_q4_0", "pack"},
+    {"pack_iq4_nl", "pack"},
+    {"matmul_iq4_xs_8", "matmul_iq4_xs"},
+    {"matmul_iq4_xs_16", "matmul_iq4_xs"},
+    {"matmul_q6_k_8", "matmul_q6_k"},
+    {"matmul_q6_k_16", "matmul_q6_k"},
+    {"matmul_q5_k_8", "matmul_q5_k"},
+    {"matmul_q5_k_16", "matmul_q5_k"},
+    {"matmul_q4_k_8", "matmul_q4_k"},
+    {"matmul_q4_k_16", "matmul_q4_k"},
+    {"matmul_q8_0_8", "matmul_q8_0"},
+    {"matmul_q8_0_16", "matmul_q8_0"},
+    {"matmul_q4_0_8", "matmul_q4_0"},
+    {"matmul_q4_0_16", "matmul_q4_0"},
+    {"matmul_iq4_nl_8", "matmul_iq4_nl"},
+    {"matmul_iq4_nl_16", "matmul_iq4_nl"},
     // Two for each of kLinearTypes, in its order.
     {"linear_f32_1", "linear_float"},
     {"linear_f32_8", "linear_float"},
@@ -56,6 +80,15 @@ constexpr KernelName kNames[] = {
     {"linear_iq4_xs_8", "linear_block256"},
 };
 static_assert(std::size(kNames) == kLinearFirst + 2 * kLinearTypes.size());
+static_assert(kernel_after(KernelId::kPackFirst, kMatmulTypes.size()) == KernelId::kMatmulFirst);
+static_assert(kernel_after(KernelId::kMatmulFirst, 2 * kMatmulTypes.size()) ==
+              KernelId::kLinearFirst);
+
+template <class List>
+int index_in(const List& list, DType dtype) {
+    const auto* found = std::find(list.begin(), list.end(), dtype);
+    return found == list.end() ? -1 : static_cast<int>(found - list.begin());
+}
 
 }  // namespace
 
@@ -64,8 +97,19 @@ std::span<const KernelName> kernel_names() {
 }
 
 int linear_type_index(DType dtype) {
-    const auto* found = std::find(kLinearTypes.begin(), kLinearTypes.end(), dtype);
-    return found == kLinearTypes.end() ? -1 : static_cast<int>(found - kLinearTypes.begin());
+    return index_in(kLinearTypes, dtype);
+}
+
+int matmul_type_index(DType dtype) {
+    return index_in(kMatmulTypes, dtype);
+}
+
+int matmul_block_threads(int type_index, int columns) {
+    // As the .cu files say: a warp owns one row tile, or two where registers ask for it.
+    const DType dtype = kMatmulTypes[static_cast<std::size_t>(type_index)];
+    const bool has_two =
+        columns > 8 && (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL);
+    return kMatmulUnitTiles * 32 / (has_two ? 2 : 1);
 }
 
 KernelSet::KernelSet(const Driver& driver)
@@ -90,10 +134,17 @@ void KernelSet::launch_raw(KernelId id, const GridShape& grid, StreamHandle stre
     assert(grid.x > 0 && grid.x < (std::int64_t{1} << 31) && grid.y > 0 && grid.y <= 65535 &&
            "a grid the hardware takes");
     void* parameters[] = {params};
-    check_cuda(driver_,
-               driver_.launch(functions_[index], static_cast<unsigned>(grid.x),
-                              static_cast<unsigned>(grid.y), 1, static_cast<unsigned>(grid.threads),
-                              1, 1, 0, stream, parameters, nullptr),
+    LaunchAttribute overlap{};
+    overlap.id = kProgrammaticSerialization;
+    overlap.value = 1;
+    const LaunchConfig config = {.grid_x = static_cast<unsigned>(grid.x),
+                                 .grid_y = static_cast<unsigned>(grid.y),
+                                 .block_x = static_cast<unsigned>(grid.threads),
+                                 .shared_bytes = static_cast<unsigned>(grid.shared_bytes),
+                                 .stream = stream,
+                                 .attributes = &overlap,
+                                 .attribute_count = grid.overlaps_previous ? 1U : 0U};
+    check_cuda(driver_, driver_.launch(&config, functions_[index], parameters, nullptr),
                kNames[index].symbol);
     ++runs_[index];
 }

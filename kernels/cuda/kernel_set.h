@@ -34,8 +34,21 @@ enum class KernelId : std::size_t {
     kAttention4,
     kAttention8,
     kReadStream,
-    kLinearFirst  // then one row and eight rows of each of kLinearTypes
+    kPrepareX,
+    kPackFirst,                        // one for each of kMatmulTypes
+    kMatmulFirst = kPackFirst + 7,     // then 8 and 16 columns of each of kMatmulTypes
+    kLinearFirst = kMatmulFirst + 14,  // then one row and eight rows of each of kLinearTypes
 };
+
+/// Types with a packed order and a matmul_mma, in the order of their kernels.
+inline constexpr std::array kMatmulTypes = {DType::kIQ4_XS, DType::kQ6_K, DType::kQ5_K,
+                                            DType::kQ4_K,   DType::kQ8_0, DType::kQ4_0,
+                                            DType::kIQ4_NL};
+
+/// A kernel of a list: `first` and `index` after it.
+constexpr KernelId kernel_after(KernelId first, std::size_t index) {
+    return static_cast<KernelId>(static_cast<std::size_t>(first) + index);
+}
 
 /// Weight types with a linear kernel, in the order of their kernels.
 inline constexpr std::array kLinearTypes = {
@@ -47,11 +60,19 @@ std::span<const KernelName> kernel_names();
 
 /// -1 when the type has no kernel.
 int linear_type_index(DType dtype);
+int matmul_type_index(DType dtype);
+
+/// Threads of a block of matmul_mma for the type's index and 8 or 16 columns.
+int matmul_block_threads(int type_index, int columns);
 
 struct GridShape {
     std::int64_t x = 1;
     std::int64_t y = 1;
     int threads = 32;
+    int shared_bytes = 0;  // dynamic; above 48 KB only after allow_shared_bytes
+    // Starts while the kernel in front still runs; the kernel itself waits for it before it touches
+    // what that one writes (programmatic dependent launch).
+    bool overlaps_previous = false;
 };
 
 class KernelSet {
@@ -64,6 +85,12 @@ public:
         launch_raw(id, grid, stream, &params);
     }
     std::uint64_t runs(std::size_t index) const { return runs_[index]; }
+    std::uint64_t runs(KernelId id) const { return runs_[static_cast<std::size_t>(id)]; }
+    /// Lets a kernel take this much dynamic shared memory.
+    Status allow_shared_bytes(KernelId id, int bytes) {
+        return driver_.function_attribute(functions_[static_cast<std::size_t>(id)],
+                                          FunctionAttribute::kSharedBytesMax, bytes);
+    }
 
 private:
     void launch_raw(KernelId id, const GridShape& grid, StreamHandle stream, void* params);

@@ -1,5 +1,6 @@
-// One launch per segment, and per half with SwiGLU: the first half is stored, the second one
-// finishes it, so segments may have any types and lie across the middle.
+// Packed segments go to matmul_mma; the others take one launch each. With SwiGLU the first half of
+// the outputs is stored and the second one finishes it, so segments may have any types and lie
+// across the middle; only interleaved ones hold both factors of an output at once.
 #include <algorithm>
 #include <cassert>
 
@@ -44,13 +45,14 @@ Input prologue(const OpContext& context, const LinearJob& job) {
     return {context.scratch, context.scratch_stride, nullptr};
 }
 
-/// Outputs [begin, end) of the matrix, to columns from `y` on.
-void launch_outputs(const OpContext& context, const LinearJob& job, const Input& input,
-                    std::int64_t begin, std::int64_t end, float* y, LinearEpilogue epilogue) {
+/// The plain segments' share of the range.
+void launch_plain(const OpContext& context, const LinearJob& job, const Input& input,
+                  const OutputRange& range) {
     for (const SegmentView& segment : job.matrix->used()) {
-        const std::int64_t first = std::max<std::int64_t>(begin, segment.first);
+        if (segment.is_packed) continue;
+        const std::int64_t first = std::max<std::int64_t>(range.begin, segment.first);
         const std::int64_t last =
-            std::min<std::int64_t>(end, std::int64_t{segment.first} + segment.outputs);
+            std::min<std::int64_t>(range.end, std::int64_t{segment.first} + segment.outputs);
         if (first >= last) continue;
         LinearParams p{};
         p.rows = job.live_rows;
@@ -62,9 +64,9 @@ void launch_outputs(const OpContext& context, const LinearJob& job, const Input&
         p.x = input.x;
         p.x_stride = input.stride;
         p.bias = job.bias != nullptr ? job.bias + first : nullptr;
-        p.y = y + (first - begin);
+        p.y = range.y + (first - range.begin);
         p.y_stride = job.y_stride;
-        p.epilogue = epilogue;
+        p.epilogue = range.epilogue;
         const int type = linear_type_index(static_cast<DType>(segment.dtype));
         const bool is_wide = job.rows > 1;
         const auto id =
@@ -83,16 +85,25 @@ void launch_outputs(const OpContext& context, const LinearJob& job, const Input&
 
 void launch_linear(const OpContext& context, const LinearJob& job) {
     if (job.rows == 0) return;
-    const Input input = prologue(context, job);
+    const auto segments = job.matrix->used();
+    const bool has_plain =
+        std::ranges::any_of(segments, [](const SegmentView& s) { return !s.is_packed; });
+    const Input input = has_plain ? prologue(context, job) : Input{};
+    const auto launch = [&](std::int64_t begin, std::int64_t end, LinearEpilogue epilogue) {
+        const OutputRange range{begin, end, job.y, epilogue};
+        launch_matmul(context, job, range);
+        launch_plain(context, job, input, range);
+    };
     const std::int64_t n = job.matrix->n;
     switch (job.epilogue) {
         case Epilogue::kStore:
-            return launch_outputs(context, job, input, 0, n, job.y, LinearEpilogue::kStore);
+            return launch(0, n, LinearEpilogue::kStore);
         case Epilogue::kAddResidual:
-            return launch_outputs(context, job, input, 0, n, job.y, LinearEpilogue::kAdd);
+            return launch(0, n, LinearEpilogue::kAdd);
         case Epilogue::kSwiGlu:
-            launch_outputs(context, job, input, 0, n / 2, job.y, LinearEpilogue::kStore);
-            launch_outputs(context, job, input, n / 2, n, job.y, LinearEpilogue::kSiluTimes);
+            if (segments.front().is_interleaved) return launch(0, n, LinearEpilogue::kSwiGlu);
+            launch(0, n / 2, LinearEpilogue::kStore);
+            launch(n / 2, n, LinearEpilogue::kSiluTimes);
             return;
     }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/quant/format.h"
 
 namespace kernels::cuda {
@@ -49,6 +50,32 @@ std::optional<Refusal> check(const MatrixSource& source, std::int64_t k) {
 }
 
 }  // namespace
+
+std::int64_t SegmentPlan::outputs() const {
+    std::int64_t sum = 0;
+    for (const MatrixSource& source : sources)
+        sum += source.n;
+    return sum;
+}
+
+std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
+                                      const std::function<bool(const MatrixSource&)>& can_pack) {
+    if (sources.size() == 2 && sources[0].dtype == sources[1].dtype &&
+        sources[0].n == sources[1].n && sources[0].n % (kTileRows / 2) == 0 && can_pack(sources[0]))
+        return {{{sources[0], sources[1]}, true, true}};
+    std::vector<SegmentPlan> plans;
+    for (const MatrixSource& source : sources) {
+        const bool is_packed = can_pack(source);
+        const bool continues = is_packed && !plans.empty() && plans.back().is_packed &&
+                               plans.back().sources.front().dtype == source.dtype &&
+                               plans.back().outputs() % kTileRows == 0;
+        if (continues)
+            plans.back().sources.push_back(source);
+        else
+            plans.push_back({{source}, is_packed, false});
+    }
+    return plans;
+}
 
 std::optional<Refusal> check_sources(std::span<const MatrixSource> sources) {
     if (sources.empty() || sources.size() > kSegmentsMax)

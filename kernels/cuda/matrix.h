@@ -1,11 +1,18 @@
-// What `pack` keeps of a matrix: where each segment's blocks lie on the device. The file's block
-// order is kept; rows follow each other without padding, as in the file.
+// What `pack` keeps of a matrix: where each segment lies on the device, either packed (packed.h) or
+// the file's blocks, rows following each other as in the file. How sources become segments is a
+// pure plan:
+//
+//     gate + up of one type and size     one segment, interleaved by 8 rows
+//     qkv + z of one type                one packed segment
+//     anything else                      a segment each, packed where a kernel reads that
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/params.h"
@@ -25,5 +32,15 @@ struct Matrix {
 
 /// Why the sources cannot be one matrix here, if so.
 std::optional<Refusal> check_sources(std::span<const MatrixSource> sources);
+
+/// Sources that become one segment.
+struct SegmentPlan {
+    std::vector<MatrixSource> sources;
+    bool is_packed = false;
+    bool is_interleaved = false;  // two sources
+    std::int64_t outputs() const;
+};
+std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
+                                      const std::function<bool(const MatrixSource&)>& can_pack);
 
 }  // namespace kernels::cuda

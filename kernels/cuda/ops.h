@@ -15,6 +15,19 @@ inline constexpr int kStateSizeMax = 128;  // of the delta net; one warp owns 8 
 inline constexpr int kConvKernelMax = 8;
 inline constexpr int kHeadDimMax = 256;
 
+/// Reserved by `prepare` for matmul_mma: rows of x as it reads them, parts of shared tiles.
+struct MatmulScratch {
+    std::int32_t k_records = 0;  // of the largest K
+    std::uint8_t* x = nullptr;   // [kMatmulColumnsMax, k_records] of 256 binary16
+    float* x_scales = nullptr;   // [kMatmulColumnsMax, k_records]
+    float* x_sums = nullptr;     // [kMatmulColumnsMax, k_records * 8]
+    float* x_factors = nullptr;  // [kMatmulColumnsMax]
+    float* partials = nullptr;
+    std::uint32_t* arrivals = nullptr;  // zero between launches
+    std::int32_t multiprocessors = 0;
+    std::int32_t shared_bytes_max = 0;
+};
+
 /// What every launcher works with. Owned by the backend.
 struct OpContext {
     KernelSet* kernels = nullptr;
@@ -23,6 +36,7 @@ struct OpContext {
     StepView view;                         // device's copy: what kernels read
     float* scratch = nullptr;              // [rows, scratch_stride] rows of x for a linear
     std::int64_t scratch_stride = 0;       // a multiple of 8
+    MatmulScratch matmul;
 };
 
 /// RMSNorm (or a copy, without weight) of `rows` rows.
@@ -59,6 +73,19 @@ struct LinearJob {
 void launch_embed(const OpContext& context, const Matrix& table, const TensorView& x);
 void launch_norm(const OpContext& context, const NormJob& job);
 void launch_linear(const OpContext& context, const LinearJob& job);
+
+/// Outputs [begin, end) of a job's matrix, to columns from `y` on.
+struct OutputRange {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    float* y = nullptr;
+    LinearEpilogue epilogue = LinearEpilogue::kStore;
+};
+/// The packed segments' share of the range, by matmul_mma.
+void launch_matmul(const OpContext& context, const LinearJob& job, const OutputRange& range);
+
+/// Packs file rows on the device into `packed`.
+void launch_pack(KernelSet& kernels, StreamHandle stream, DType dtype, const PackParams& params);
 void launch_delta_net(const OpContext& context, const DeltaNetArgs& args);
 void launch_attention(const OpContext& context, const AttentionArgs& args);
 /// Reads `bytes` from `from` once with `blocks` blocks; `sink` is one word nobody reads.

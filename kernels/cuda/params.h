@@ -28,13 +28,15 @@ struct StepView {
 
 inline constexpr int kSegmentsMax = 4;
 
-/// Rows of one type within a matrix.
+/// Rows of one type within a matrix: the file's blocks, or packed records (packed.h).
 struct SegmentView {
-    const std::uint8_t* blocks;  // [outputs] rows of row_bytes
-    std::int64_t row_bytes;
-    std::int32_t first;  // row of the matrix at which it begins
+    const std::uint8_t* blocks;  // [outputs] rows of row_bytes; packed: [tiles, k_records] records
+    std::int64_t row_bytes;      // of the file's rows
+    std::int32_t first;          // row of the matrix at which it begins
     std::int32_t outputs;
     std::int32_t dtype;  // kernels::DType
+    bool is_packed;
+    bool is_interleaved;  // packed: tiles of 8 rows of the first half and 8 of the second
 };
 
 struct EmbedParams {
@@ -61,8 +63,9 @@ struct NormParams {
 
 enum class LinearEpilogue : std::int32_t {
     kStore,
-    kAdd,       // y += value
-    kSiluTimes  // y = silu(y) * value: the second half of SwiGLU finishes what the first stored
+    kAdd,        // y += value
+    kSiluTimes,  // y = silu(y) * value: the second half of SwiGLU finishes what the first stored
+    kSwiGlu      // y = silu(first half) * second half; interleaved tiles only
 };
 
 struct LinearParams {
@@ -78,6 +81,66 @@ struct LinearParams {
     float* y;           // [rows, outputs]
     std::int64_t y_stride;
     LinearEpilogue epilogue;
+};
+
+/// Rows of x of a product, as the seam gives them.
+struct XInput {
+    const float* x;  // [*, k]
+    std::int64_t x_stride;
+    const std::int32_t* row_map;  // [rows] rows of x to take; null = in order
+    const float* weight;          // [k]; null = no RMSNorm
+    float eps;
+    std::int32_t k;
+    bool is_paired;  // x and weight may be read by 8 bytes
+};
+
+/// Rows first_row + i as matmul_mma reads them, at place i.
+struct PrepareXParams {
+    const std::int32_t* rows;  // [1] live rows
+    std::int32_t first_row;
+    XInput input;
+    std::int32_t k_records;
+    std::uint8_t* y;  // [places, k_records] records of 256 binary16, in the order of B fragments
+    float* scales;    // [places, k_records] powers of two
+    float* sums;      // [places, k_records * 8] of y over 32 inputs
+    float* factors;   // [places] 1 / rms, or 1
+};
+
+struct MatmulParams {
+    const std::int32_t* rows;     // [1] live rows
+    std::int32_t first_row;       // of this launch
+    const std::uint8_t* records;  // [tiles, k_records] of the type's record
+    std::int32_t tiles, k_records;
+    std::int32_t groups, blocks;  // the cut (matmul_cut.h)
+    XInput input;                 // blocks make their own records of x; or, when input.x is null,
+    const std::uint8_t* x;        // take these, as in PrepareXParams
+    const float* x_scales;
+    const float* x_sums;
+    const float* x_factors;
+    std::int32_t window_slots;    // records of x in shared memory
+    std::int32_t window_columns;  // rows of x in shared memory
+    const float* bias;            // [outputs of the matrix]; null = none
+    float* y;                     // [rows, *]; output `begin` of the matrix at column 0
+    std::int64_t y_stride;
+    std::int32_t outputs;       // of this segment
+    std::int32_t first_output;  // of this segment in the matrix
+    std::int32_t half;          // interleaved tiles: outputs / 2; else 0
+    std::int32_t begin, end;    // outputs of the matrix that are stored; not for kSwiGlu
+    LinearEpilogue epilogue;
+    float* partials;          // matmul_plan.h: partial_floats
+    std::uint32_t* arrivals;  // [tiles] zero between launches
+};
+
+/// Repacks file rows that lie on the device (packed.h).
+struct PackParams {
+    const std::uint8_t* rows;
+    const std::uint8_t* partner;  // null = not interleaved
+    std::int64_t row_bytes;
+    std::int32_t row_count;
+    std::int32_t k;
+    std::int64_t tiles;
+    std::int32_t k_records;
+    std::uint8_t* packed;  // [tiles, k_records] records
 };
 
 struct DeltaNetParams {

@@ -1,0 +1,115 @@
+// matmul_mma, and prepare_x in front of it when rows are many: as many rows at a time as a kernel
+// has columns.
+#include <algorithm>
+#include <cassert>
+
+#include "kernels/cuda/matmul_plan.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/pack_host.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr int kPrepareThreads = 512;
+
+bool touches(const SegmentView& segment, const OutputRange& range) {
+    return segment.is_packed && segment.first < range.end &&
+           std::int64_t{segment.first} + segment.outputs > range.begin;
+}
+
+XInput input_of(const LinearJob& job) {
+    constexpr std::uintptr_t kPairBytes = 2 * sizeof(float);
+    XInput input{};
+    input.x = job.x;
+    input.x_stride = job.x_stride;
+    input.row_map = job.row_map;
+    input.weight = job.norm_weight;
+    input.eps = job.norm_eps;
+    input.k = static_cast<std::int32_t>(job.matrix->k);
+    input.is_paired = reinterpret_cast<std::uintptr_t>(job.x) % kPairBytes == 0 &&
+                      job.x_stride % 2 == 0 &&
+                      reinterpret_cast<std::uintptr_t>(job.norm_weight) % kPairBytes == 0;
+    return input;
+}
+
+void launch_prepare(const OpContext& context, const LinearJob& job, std::int64_t first_row,
+                    std::int64_t rows) {
+    const MatmulScratch& scratch = context.matmul;
+    PrepareXParams p{};
+    p.rows = job.live_rows;
+    p.first_row = static_cast<std::int32_t>(first_row);
+    p.input = input_of(job);
+    p.k_records = static_cast<std::int32_t>(record_count(job.matrix->k));
+    assert(p.k_records <= scratch.k_records && "prepare was told the largest K");
+    p.y = scratch.x;
+    p.scales = scratch.x_scales;
+    p.sums = scratch.x_sums;
+    p.factors = scratch.x_factors;
+    context.kernels->launch(KernelId::kPrepareX,
+                            {.x = rows, .threads = kPrepareThreads, .overlaps_previous = true},
+                            context.stream, p);
+}
+
+void launch_segment(const OpContext& context, const LinearJob& job, const OutputRange& range,
+                    const SegmentView& segment, std::int64_t first_row, std::int64_t rows) {
+    const MatmulScratch& scratch = context.matmul;
+    const auto dtype = static_cast<DType>(segment.dtype);
+    const std::int64_t tiles = tile_count(segment.outputs);
+    const auto plan = matmul_plan({.dtype = dtype,
+                                   .rows = rows,
+                                   .tiles = tiles,
+                                   .k = job.matrix->k,
+                                   .multiprocessors = scratch.multiprocessors,
+                                   .shared_bytes_max = scratch.shared_bytes_max});
+    assert(plan.has_value() && "pack asks the plan before it packs");
+    MatmulParams p{};
+    p.rows = job.live_rows;
+    p.first_row = static_cast<std::int32_t>(first_row);
+    p.records = segment.blocks;
+    p.tiles = static_cast<std::int32_t>(tiles);
+    p.k_records = plan->cut.k_records;
+    p.groups = plan->cut.groups;
+    p.blocks = plan->cut.blocks;
+    if (matmul_makes_x(rows)) p.input = input_of(job);
+    p.x = scratch.x;
+    p.x_scales = scratch.x_scales;
+    p.x_sums = scratch.x_sums;
+    p.x_factors = scratch.x_factors;
+    p.window_slots = plan->window_slots;
+    p.window_columns = plan->window_columns;
+    p.bias = job.bias;
+    p.y = range.y;
+    p.y_stride = job.y_stride;
+    p.outputs = segment.outputs;
+    p.first_output = segment.first;
+    p.half = segment.is_interleaved ? segment.outputs / 2 : 0;
+    p.begin = static_cast<std::int32_t>(range.begin);
+    p.end = static_cast<std::int32_t>(range.end);
+    p.epilogue = range.epilogue;
+    p.partials = scratch.partials;
+    p.arrivals = scratch.arrivals;
+    const int type = matmul_type_index(dtype);
+    const std::size_t kernel = 2 * static_cast<std::size_t>(type) + (plan->columns > 8 ? 1 : 0);
+    context.kernels->launch(kernel_after(KernelId::kMatmulFirst, kernel),
+                            {.x = plan->cut.blocks,
+                             .threads = matmul_block_threads(type, plan->columns),
+                             .shared_bytes = plan->shared_bytes,
+                             .overlaps_previous = true},
+                            context.stream, p);
+}
+
+}  // namespace
+
+void launch_matmul(const OpContext& context, const LinearJob& job, const OutputRange& range) {
+    const auto segments = job.matrix->used();
+    if (std::ranges::none_of(segments, [&](const SegmentView& s) { return touches(s, range); }))
+        return;
+    for (std::int64_t first = 0; first < job.rows; first += kMatmulColumnsMax) {
+        const std::int64_t rows = std::min<std::int64_t>(kMatmulColumnsMax, job.rows - first);
+        if (!matmul_makes_x(rows)) launch_prepare(context, job, first, rows);
+        for (const SegmentView& segment : segments)
+            if (touches(segment, range)) launch_segment(context, job, range, segment, first, rows);
+    }
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,50 @@
+// How a product of a packed matrix with few tokens is cut over blocks; host and device.
+//
+//     units in order:   group 0: k 0 1 2 .. | group 1: k 0 1 2 .. | ...      (group = 16 row tiles)
+//     blocks:           └ block 0 ┘└ block 1 ┘└ block 2 ┘ ...                equal runs, to one
+//     unit
+//
+// The cut depends on the matrix and the number of multiprocessors, never on the number of tokens:
+// that makes a row's bits independent of the batch it stands in.
+#pragma once
+
+#include <cstdint>
+
+namespace kernels::cuda {
+
+inline constexpr int kMatmulUnitTiles = 16;     // row tiles of a unit
+inline constexpr int kMatmulColumnsMax = 16;    // tokens of one launch; more take several
+inline constexpr int kMatmulInputsMax = 32768;  // squares of a row's records lie in shared memory
+
+/// Do blocks make their own binary16 rows of x, without a kernel in front? The bits are the same.
+constexpr bool matmul_makes_x(std::int64_t rows) {
+    return rows <= 8;
+}
+
+/// Units of (16 row tiles x 256 inputs) cut into runs. Host and device compute with it.
+struct MatmulCut {
+    std::int32_t groups;     // of row tiles
+    std::int32_t k_records;  // units of a group
+    std::int32_t blocks;
+
+    constexpr std::int32_t units() const { return groups * k_records; }
+    /// First unit of block `block`; of `blocks`: the number of units.
+    constexpr std::int32_t begin(std::int32_t block) const {
+        return static_cast<std::int32_t>(std::int64_t{block} * units() / blocks);
+    }
+    constexpr std::int32_t block_of(std::int32_t unit) const {
+        return static_cast<std::int32_t>(((std::int64_t{unit} + 1) * blocks - 1) / units());
+    }
+    /// Blocks that share a group, first to last.
+    constexpr std::int32_t first_block(std::int32_t group) const {
+        return block_of(group * k_records);
+    }
+    constexpr std::int32_t last_block(std::int32_t group) const {
+        return block_of((group + 1) * k_records - 1);
+    }
+    constexpr std::int32_t first_group(std::int32_t block) const {
+        return begin(block) / k_records;
+    }
+};
+
+}  // namespace kernels::cuda

@@ -1,0 +1,95 @@
+#include "kernels/cuda/matmul_plan.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/pack_host.h"
+
+namespace kernels::cuda {
+namespace {
+
+constexpr std::int32_t kTableBytes = 256 * 256;  // matmul_format.cuh
+constexpr std::int32_t kSlotBytes = 2 * kRecordInputs;
+constexpr std::int32_t kColumnPadBytes = 64;  // puts two columns into different banks
+constexpr std::int32_t kFloatBytes = 4;
+constexpr std::int32_t kSumsBytes = 8 * kFloatBytes;  // of a slot and column
+constexpr std::int64_t kUnitsMax = std::int64_t{1} << 30;
+
+struct TypeFacts {
+    bool has_table = true;
+    bool has_minimum = false;
+};
+TypeFacts facts_of(DType dtype) {
+    return {.has_table = dtype != DType::kQ8_0,
+            .has_minimum = dtype == DType::kQ4_K || dtype == DType::kQ5_K};
+}
+
+constexpr std::int32_t columns_for(std::int64_t rows) {
+    return rows <= 8 ? 8 : 16;
+}
+
+/// What a row's bits depend on: type, order of sums, the cut. Never the number of rows.
+std::uint64_t numerics_of(const MatmulQuery& query, const MatmulCut& cut) {
+    constexpr std::uint64_t kKernelVersion =
+        2;  // scales after the mma; groups, then records in order of k
+    std::uint64_t id = kKernelVersion;
+    for (const std::int64_t part :
+         {static_cast<std::int64_t>(query.dtype), static_cast<std::int64_t>(cut.groups),
+          static_cast<std::int64_t>(cut.k_records), static_cast<std::int64_t>(cut.blocks)})
+        id = (id ^ static_cast<std::uint64_t>(part)) * 0x100000001B3ULL;  // FNV-1a's prime
+    return id;
+}
+
+}  // namespace
+
+std::int64_t matmul_partial_floats(std::int32_t multiprocessors) {
+    return std::int64_t{2} * multiprocessors * kMatmulUnitTiles * kTileRows * kMatmulColumnsMax;
+}
+
+tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
+    if (!is_packable(query.dtype, query.k))
+        return tl::unexpected<std::string>("the type has no packed order for this K");
+    if (query.k > kMatmulInputsMax)
+        return tl::unexpected("K = " + std::to_string(query.k) + " is above " +
+                              std::to_string(kMatmulInputsMax));
+    if (query.rows < 1 || query.rows > kMatmulColumnsMax)
+        return tl::unexpected(std::to_string(query.rows) + " rows are not between 1 and " +
+                              std::to_string(kMatmulColumnsMax));
+    const std::int64_t groups = (query.tiles + kMatmulUnitTiles - 1) / kMatmulUnitTiles;
+    const std::int64_t k_records = record_count(query.k);
+    if (query.tiles < 1 || groups * k_records > kUnitsMax)
+        return tl::unexpected(std::to_string(query.tiles) + " row tiles are out of range");
+    if (query.multiprocessors < 1)
+        return tl::unexpected<std::string>("the device has no multiprocessors");
+
+    MatmulPlan plan;
+    plan.columns = columns_for(query.rows);
+    plan.cut = {.groups = static_cast<std::int32_t>(groups),
+                .k_records = static_cast<std::int32_t>(k_records),
+                .blocks = static_cast<std::int32_t>(
+                    std::min<std::int64_t>(query.multiprocessors, groups * k_records))};
+    plan.window_columns = static_cast<std::int32_t>(query.rows);
+    const TypeFacts facts = facts_of(query.dtype);
+    // Shared memory as WindowView in matmul_mma.cuh lays it out.
+    const std::int32_t squares_bytes =
+        facts.has_table ? 0 : plan.window_columns * plan.cut.k_records * kFloatBytes;
+    const std::int32_t fixed = (facts.has_table ? kTableBytes : 0) +
+                               plan.window_columns * kColumnPadBytes + plan.columns * kFloatBytes +
+                               squares_bytes;
+    const std::int32_t per_slot = plan.window_columns * kSlotBytes + plan.columns * kFloatBytes +
+                                  (facts.has_minimum ? plan.columns * kSumsBytes : 0);
+    const std::int32_t run = (plan.cut.units() + plan.cut.blocks - 1) / plan.cut.blocks;
+    const std::int32_t wanted = std::min(plan.cut.k_records, run);  // distinct records of a run
+    const std::int32_t fitting = (query.shared_bytes_max - fixed) / per_slot;
+    if (fitting < 1)
+        return tl::unexpected(std::to_string(query.shared_bytes_max) +
+                              " bytes of shared memory do not hold one record of x");
+    plan.window_slots = std::min(wanted, fitting);
+    plan.shared_bytes = fixed + plan.window_slots * per_slot;
+    plan.partial_floats =
+        std::int64_t{2} * plan.cut.blocks * kMatmulUnitTiles * kTileRows * plan.columns;
+    plan.weight_bytes = query.tiles * k_records * record_bytes(query.dtype);
+    plan.numerics_id = numerics_of(query, plan.cut);
+    return plan;
+}
+
+}  // namespace kernels::cuda

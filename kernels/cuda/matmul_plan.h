@@ -1,0 +1,43 @@
+// The plan of a product of a packed matrix with few tokens: pure host code, without CUDA.
+//
+// Which kernel, how much of x shared memory holds, how the work is cut (matmul_cut.h). A refusal is
+// text. `numerics_id` names what a row's bits depend on: equal ids, equal bits, whatever the batch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tl/expected.hpp>
+
+#include "kernels/cuda/matmul_cut.h"
+#include "kernels/tensor.h"
+
+namespace kernels::cuda {
+
+struct MatmulQuery {
+    DType dtype = DType::kIQ4_XS;
+    std::int64_t rows = 1;   // tokens, 1..kMatmulColumnsMax
+    std::int64_t tiles = 0;  // of 16 outputs
+    std::int64_t k = 0;
+    std::int32_t multiprocessors = 0;
+    std::int32_t shared_bytes_max = 0;  // of a block
+};
+
+struct MatmulPlan {
+    std::int32_t columns = 8;  // 8 or 16: which kernel
+    MatmulCut cut{};
+    std::int32_t window_slots = 0;    // records of x that shared memory holds
+    std::int32_t window_columns = 0;  // rows of x that are staged
+    std::int32_t shared_bytes = 0;
+    std::int64_t partial_floats = 0;
+    std::int64_t weight_bytes = 0;  // read once
+    std::uint64_t numerics_id = 0;  // equal ids: a row has equal bits
+};
+
+/// The plan, or why there is none.
+tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query);
+
+/// What all plans for one matrix need at most: scratch is reserved once.
+std::int64_t matmul_partial_floats(std::int32_t multiprocessors);
+
+}  // namespace kernels::cuda

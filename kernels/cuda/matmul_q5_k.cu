@@ -1,0 +1,17 @@
+// Q5_K: the kernels of matmul_mma.cuh for this type.
+#include "kernels/cuda/matmul_mma.cuh"
+
+namespace kernels::cuda {
+
+using Format = MatmulFormat<DType::kQ5_K>;
+
+extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
+    matmul_q5_k_8(const __grid_constant__ MatmulParams p) {
+    matmul_mma<Format, 8, 1>(p);
+}
+extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
+    matmul_q5_k_16(const __grid_constant__ MatmulParams p) {
+    matmul_mma<Format, 16, 1>(p);
+}
+
+}  // namespace kernels::cuda

@@ -1,0 +1,5 @@
+# quadriga_cuda_plans: packed order and plans, plain C++ that needs neither toolkit nor GPU, so that
+# every build tests them.
+quadriga_library(quadriga_cuda_plans
+    SOURCES "${CMAKE_CURRENT_LIST_DIR}/pack_host.cpp" "${CMAKE_CURRENT_LIST_DIR}/matmul_plan.cpp"
+    PUBLIC quadriga_quant tl::expected)

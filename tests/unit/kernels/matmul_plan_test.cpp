@@ -1,0 +1,144 @@
+// Plans of matmul_mma over all real shapes and row counts: every unit of work is done once, shared
+// memory suffices, and what a row's bits depend on does not change with the rows.
+#include "kernels/cuda/matmul_plan.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/armed.h"
+#include "kernels/cuda/pack_host.h"
+
+namespace kernels::cuda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::int32_t kH200Multiprocessors = 132;
+constexpr std::int32_t kH200SharedBytes = 227 * 1024;
+
+struct Shape {
+    std::int64_t n, k;
+};
+/// Demo, 0.8B, 2B, 4B, 9B, 27B: in-projection, q/k/v, out, gate/up, down, head.
+constexpr Shape kShapes[] = {
+    {3072, 256},   {256, 1024},    {2048, 256},    {4096, 256},   {8192, 1024},  {7168, 1024},
+    {1024, 3584},  {248320, 1024}, {2048, 6144},   {12288, 2048}, {9216, 2560},  {2560, 9216},
+    {12288, 4096}, {24576, 4096},  {4096, 12288},  {16384, 5120}, {14336, 5120}, {5120, 6144},
+    {34816, 5120}, {5120, 17408},  {248320, 5120}, {5120, 10240}, {1, 256},      {48, 5120},
+    {17, 768},     {12288, 5120},  {1024, 5120}};
+
+MatmulQuery query_of(const Shape& shape, std::int64_t rows, DType dtype) {
+    return {.dtype = dtype,
+            .rows = rows,
+            .tiles = tile_count(shape.n),
+            .k = shape.k,
+            .multiprocessors = kH200Multiprocessors,
+            .shared_bytes_max = kH200SharedBytes};
+}
+
+TEST(MatmulPlanTest, EveryShapeHasAPlanThatFitsForEveryRowCount) {
+    for (const Shape& shape : kShapes)
+        for (const DType dtype : {DType::kIQ4_XS, DType::kQ6_K, DType::kQ4_K, DType::kQ8_0})
+            for (std::int64_t rows = 1; rows <= kMatmulColumnsMax; ++rows) {
+                const auto plan = matmul_plan(query_of(shape, rows, dtype));
+                ASSERT_TRUE(plan.has_value()) << plan.error();
+                EXPECT_GE(plan->columns, rows);
+                EXPECT_LE(plan->shared_bytes, kH200SharedBytes);
+                EXPECT_GE(plan->window_slots, 1);
+                EXPECT_LE(plan->cut.blocks, kH200Multiprocessors);
+                EXPECT_LE(plan->partial_floats, matmul_partial_floats(kH200Multiprocessors));
+            }
+}
+
+TEST(MatmulPlanTest, TheCutAndTheNumericsDoNotDependOnTheRows) {
+    for (const Shape& shape : kShapes) {
+        const auto one = matmul_plan(query_of(shape, 1, DType::kIQ4_XS));
+        for (std::int64_t rows = 2; rows <= kMatmulColumnsMax; ++rows) {
+            const auto plan = matmul_plan(query_of(shape, rows, DType::kIQ4_XS));
+            EXPECT_EQ(plan->numerics_id, one->numerics_id);
+            EXPECT_EQ(plan->cut.blocks, one->cut.blocks);
+        }
+    }
+    EXPECT_NE(matmul_plan(query_of({5120, 6144}, 1, DType::kIQ4_XS))->numerics_id,
+              matmul_plan(query_of({5120, 6144}, 1, DType::kQ6_K))->numerics_id);
+}
+
+TEST(MatmulPlanTest, RunsFollowEachOtherAndDifferByOneUnitAtMost) {
+    for (const Shape& shape : kShapes) {
+        const MatmulCut cut = matmul_plan(query_of(shape, 1, DType::kIQ4_XS))->cut;
+        EXPECT_EQ(cut.begin(0), 0);
+        EXPECT_EQ(cut.begin(cut.blocks), cut.units());
+        const std::int32_t share = cut.units() / cut.blocks;
+        for (std::int32_t block = 0; block < cut.blocks; ++block) {
+            const std::int32_t units = cut.begin(block + 1) - cut.begin(block);
+            EXPECT_GE(units, 1);
+            EXPECT_TRUE(units == share || units == share + 1) << units << " " << share;
+            EXPECT_EQ(cut.block_of(cut.begin(block)), block);
+            EXPECT_EQ(cut.block_of(cut.begin(block + 1) - 1), block);
+        }
+    }
+}
+
+TEST(MatmulPlanTest, SharersOfAGroupAreNeighboursAndHoldOnlyTheirEnds) {
+    for (const Shape& shape : kShapes) {
+        const MatmulCut cut = matmul_plan(query_of(shape, 1, DType::kIQ4_XS))->cut;
+        for (std::int32_t group = 0; group < cut.groups; ++group) {
+            const std::int32_t first = cut.first_block(group);
+            const std::int32_t last = cut.last_block(group);
+            EXPECT_LE(first, last);
+            // A block leaves at most two parts: of its first group and of its last.
+            for (std::int32_t block = first; block <= last; ++block) {
+                const bool is_first = cut.first_group(block) == group;
+                const bool is_last = (cut.begin(block + 1) - 1) / cut.k_records == group;
+                const bool is_whole = first == last;
+                EXPECT_TRUE(is_first || is_last || is_whole);
+            }
+        }
+    }
+}
+
+TEST(MatmulPlanTest, OneTokenOfTheLargeMatricesKeepsItsWholeInputInSharedMemory) {
+    const auto gate_up = matmul_plan(query_of({34816, 5120}, 1, DType::kIQ4_XS));
+    EXPECT_EQ(gate_up->window_slots, 20);
+    EXPECT_EQ(gate_up->weight_bytes, 96092160);
+    const auto down = matmul_plan(query_of({5120, 17408}, 8, DType::kIQ4_XS));
+    EXPECT_EQ(down->window_slots, 11);  // of 68: what a run of 10.3 units sees
+}
+
+TEST(MatmulPlanTest, RefusalsSayWhy) {
+    EXPECT_THAT(matmul_plan(query_of({16, 576}, 1, DType::kIQ4_XS)).error(),
+                HasSubstr("no packed order"));
+    EXPECT_THAT(matmul_plan(query_of({16, 65536}, 1, DType::kIQ4_XS)).error(),
+                HasSubstr("65536 is above 32768"));
+    EXPECT_THAT(matmul_plan(query_of({16, 256}, 0, DType::kIQ4_XS)).error(), HasSubstr("0 rows"));
+    EXPECT_THAT(matmul_plan(query_of({0, 256}, 1, DType::kIQ4_XS)).error(),
+                HasSubstr("out of range"));
+    MatmulQuery tiny = query_of({16, 256}, 8, DType::kIQ4_XS);
+    tiny.shared_bytes_max = 48 * 1024;
+    EXPECT_THAT(matmul_plan(tiny).error(), HasSubstr("do not hold one record"));
+}
+
+TEST(ArmedTest, ARequiredKernelThatIsNotArmedIsNamedWithItsReason) {
+    const KernelEntry entries[] = {
+        {.name = "matmul_mma", .variant = "IQ4_XS", .reason = {}, .fallback = "linear"},
+        {.name = "matmul_mma",
+         .variant = "Q6_K",
+         .state = KernelState::kDisabled,
+         .reason = "by the operator",
+         .fallback = "linear"}};
+    const std::string one[] = {"matmul_mma/IQ4_XS"};
+    EXPECT_THAT(absent(entries, one), IsEmpty());
+    const std::string all[] = {"matmul_mma"};
+    EXPECT_THAT(absent(entries, all),
+                ElementsAre("kernel matmul_mma/Q6_K is disabled: by the operator"));
+    const std::string unknown[] = {"matmul"};
+    EXPECT_THAT(absent(entries, unknown), ElementsAre("no kernel is called matmul"));
+}
+
+}  // namespace
+}  // namespace kernels::cuda
