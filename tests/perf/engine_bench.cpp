@@ -1,7 +1,7 @@
 // engine-bench: our side of tests/perf/cpu_vs_llama. A model on the CPU backend, stepped with the
 // batches a caller asks for, one JSON object a line:
 //
-//   engine-bench MODEL [--threads 2] [--context 1024] [--sequences 16]
+//   engine-bench MODEL [--threads 2] [--cores 0 1] [--context 1024] [--sequences 16]
 //
 //   {"op":"decode","sequences":4,"prompt":[ids],"tokens":[ids]}   prefills each sequence with the
 //       prompt (not timed), then feeds one token per sequence and step:
@@ -40,6 +40,7 @@ using Ids = std::vector<std::int32_t>;
 struct BenchOptions {
     std::string model;
     int threads = 2;
+    std::vector<int> cores;
     std::int32_t context = 1024;
     std::int32_t sequences = 16;
 };
@@ -113,7 +114,8 @@ class Bench {
 public:
     explicit Bench(const BenchOptions& options)
         : file_(open(options.model)),
-          backend_(kernels::make_cpu_backend({.threads = options.threads, .cores = {}})) {
+          backend_(
+              kernels::make_cpu_backend({.threads = options.threads, .cores = options.cores})) {
         auto runner = replica::ModelRunner::load(file_, *backend_,
                                                  {.context = options.context,
                                                   .sequences_max = options.sequences,
@@ -235,6 +237,7 @@ int main(int argc, char** argv) {
     CLI::App app("Steps a model on the CPU backend as asked on standard input");
     app.add_option("model", options.model, "GGUF file")->required();
     app.add_option("--threads", options.threads, "threads of the backend");
+    app.add_option("--cores", options.cores, "processors to pin them to, in turn");
     app.add_option("--context", options.context, "tokens a sequence may hold");
     app.add_option("--sequences", options.sequences, "sequences at most");
     CLI11_PARSE(app, argc, argv);
