@@ -221,6 +221,7 @@ void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cud
     const auto can_pack = [&](const MatrixSource& source) {
         return registry_.is_armed(source.dtype) &&
                cuda::matmul_plan({.dtype = source.dtype,
+                                  .step_rows = cuda::kMatmulColumnsMax,
                                   .rows = cuda::kMatmulColumnsMax,
                                   .tiles = cuda::tile_count(source.n),
                                   .k = source.k,

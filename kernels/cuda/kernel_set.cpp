@@ -25,12 +25,12 @@ constexpr KernelName kNames[] = {
     {"attention_8", "attention"},
     {"read_stream", "read_stream"},
     {"prepare_x", "prepare_x"},
-    // One for each of kMatmulTypes, in its order; then two each: 8 and 16 columns.
+    // One for each of kMatmulTypes, in its order; then two: 8 and 16 columns; then whole tiles.
     {"pack_iq4_xs", "pack"},
     {"pack_q6_k", "pack"},
     {"pack_q5_k", "pack"},
-    {"pack_q4_k", "pack"},
     {"pack_q8_0", "pack"},
+    {"pack_q4_k", "pack"},
     {"pack_q4_0", "pack"},
     {"pack_iq4_nl", "pack"},
     {"matmul_iq4_xs_8", "matmul_iq4_xs"},
@@ -39,14 +39,18 @@ constexpr KernelName kNames[] = {
     {"matmul_q6_k_16", "matmul_q6_k"},
     {"matmul_q5_k_8", "matmul_q5_k"},
     {"matmul_q5_k_16", "matmul_q5_k"},
-    {"matmul_q4_k_8", "matmul_q4_k"},
-    {"matmul_q4_k_16", "matmul_q4_k"},
     {"matmul_q8_0_8", "matmul_q8_0"},
     {"matmul_q8_0_16", "matmul_q8_0"},
+    {"matmul_q4_k_8", "matmul_q4_k"},
+    {"matmul_q4_k_16", "matmul_q4_k"},
     {"matmul_q4_0_8", "matmul_q4_0"},
     {"matmul_q4_0_16", "matmul_q4_0"},
     {"matmul_iq4_nl_8", "matmul_iq4_nl"},
     {"matmul_iq4_nl_16", "matmul_iq4_nl"},
+    {"matmul_iq4_xs_whole", "matmul_iq4_xs"},
+    {"matmul_q6_k_whole", "matmul_q6_k"},
+    {"matmul_q5_k_whole", "matmul_q5_k"},
+    {"matmul_q8_0_whole", "matmul_q8_0"},
     // Two for each of kLinearTypes, in its order.
     {"linear_f32_1", "linear_float"},
     {"linear_f32_8", "linear_float"},
@@ -82,7 +86,8 @@ constexpr KernelName kNames[] = {
 static_assert(std::size(kNames) == kLinearFirst + 2 * kLinearTypes.size());
 static_assert(kernel_after(KernelId::kPackFirst, kMatmulTypes.size()) == KernelId::kMatmulFirst);
 static_assert(kernel_after(KernelId::kMatmulFirst, 2 * kMatmulTypes.size()) ==
-              KernelId::kLinearFirst);
+              KernelId::kMatmulWholeFirst);
+static_assert(kernel_after(KernelId::kMatmulWholeFirst, kWholeTypes) == KernelId::kLinearFirst);
 
 template <class List>
 int index_in(const List& list, DType dtype) {
@@ -104,12 +109,27 @@ int matmul_type_index(DType dtype) {
     return index_in(kMatmulTypes, dtype);
 }
 
-int matmul_block_threads(int type_index, int columns) {
+MatmulKernel matmul_kernel(int type_index, int columns, bool is_whole) {
+    const auto type = static_cast<std::size_t>(type_index);
+    constexpr int kThreads = kMatmulUnitTiles * 32;
+    if (is_whole) {
+        assert(type < kWholeTypes && "the plan knows which types have one");
+        return {kernel_after(KernelId::kMatmulWholeFirst, type), kThreads};
+    }
     // As the .cu files say: a warp owns one row tile, or two where registers ask for it.
-    const DType dtype = kMatmulTypes[static_cast<std::size_t>(type_index)];
+    const DType dtype = kMatmulTypes[type];
     const bool has_two =
         columns > 8 && (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL);
-    return kMatmulUnitTiles * 32 / (has_two ? 2 : 1);
+    return {kernel_after(KernelId::kMatmulFirst, 2 * type + (columns > 8 ? 1 : 0)),
+            has_two ? kThreads / 2 : kThreads};
+}
+
+std::vector<KernelId> matmul_kernels(std::size_t type_index) {
+    std::vector<KernelId> ids = {kernel_after(KernelId::kMatmulFirst, 2 * type_index),
+                                 kernel_after(KernelId::kMatmulFirst, 2 * type_index + 1)};
+    if (type_index < kWholeTypes)
+        ids.push_back(kernel_after(KernelId::kMatmulWholeFirst, type_index));
+    return ids;
 }
 
 KernelSet::KernelSet(const Driver& driver)

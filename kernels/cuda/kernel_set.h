@@ -35,15 +35,19 @@ enum class KernelId : std::size_t {
     kAttention8,
     kReadStream,
     kPrepareX,
-    kPackFirst,                        // one for each of kMatmulTypes
-    kMatmulFirst = kPackFirst + 7,     // then 8 and 16 columns of each of kMatmulTypes
-    kLinearFirst = kMatmulFirst + 14,  // then one row and eight rows of each of kLinearTypes
+    kPackFirst,                             // one for each of kMatmulTypes
+    kMatmulFirst = kPackFirst + 7,          // then 8 and 16 columns of each of kMatmulTypes
+    kMatmulWholeFirst = kMatmulFirst + 14,  // then one for each of the first kWholeTypes of them
+    kLinearFirst = kMatmulWholeFirst + 4,   // then one row and eight rows of each of kLinearTypes
 };
 
 /// Types with a packed order and a matmul_mma, in the order of their kernels.
 inline constexpr std::array kMatmulTypes = {DType::kIQ4_XS, DType::kQ6_K, DType::kQ5_K,
-                                            DType::kQ4_K,   DType::kQ8_0, DType::kQ4_0,
+                                            DType::kQ8_0,   DType::kQ4_K, DType::kQ4_0,
                                             DType::kIQ4_NL};
+
+/// Those that have a matmul_whole: the others lack registers for a record ahead and lose by it.
+inline constexpr std::size_t kWholeTypes = 4;
 
 /// A kernel of a list: `first` and `index` after it.
 constexpr KernelId kernel_after(KernelId first, std::size_t index) {
@@ -62,8 +66,14 @@ std::span<const KernelName> kernel_names();
 int linear_type_index(DType dtype);
 int matmul_type_index(DType dtype);
 
-/// Threads of a block of matmul_mma for the type's index and 8 or 16 columns.
-int matmul_block_threads(int type_index, int columns);
+/// Kernel and threads of a block for the type's index.
+struct MatmulKernel {
+    KernelId id;
+    int threads;
+};
+MatmulKernel matmul_kernel(int type_index, int columns, bool is_whole);
+/// All of a type.
+std::vector<KernelId> matmul_kernels(std::size_t type_index);
 
 struct GridShape {
     std::int64_t x = 1;

@@ -56,6 +56,7 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     const auto dtype = static_cast<DType>(segment.dtype);
     const std::int64_t tiles = tile_count(segment.outputs);
     const auto plan = matmul_plan({.dtype = dtype,
+                                   .step_rows = job.rows,
                                    .rows = rows,
                                    .tiles = tiles,
                                    .k = job.matrix->k,
@@ -88,11 +89,11 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.epilogue = range.epilogue;
     p.partials = scratch.partials;
     p.arrivals = scratch.arrivals;
-    const int type = matmul_type_index(dtype);
-    const std::size_t kernel = 2 * static_cast<std::size_t>(type) + (plan->columns > 8 ? 1 : 0);
-    context.kernels->launch(kernel_after(KernelId::kMatmulFirst, kernel),
+    const MatmulKernel kernel =
+        matmul_kernel(matmul_type_index(dtype), plan->columns, plan->is_whole);
+    context.kernels->launch(kernel.id,
                             {.x = plan->cut.blocks,
-                             .threads = matmul_block_threads(type, plan->columns),
+                             .threads = kernel.threads,
                              .shared_bytes = plan->shared_bytes,
                              .overlaps_previous = true},
                             context.stream, p);

@@ -14,6 +14,7 @@ namespace kernels::cuda {
 
 inline constexpr int kMatmulUnitTiles = 16;     // row tiles of a unit
 inline constexpr int kMatmulColumnsMax = 16;    // tokens of one launch; more take several
+inline constexpr int kMatmulPartRows = 128;     // of 32 floats: parts of cut tiles within a block
 inline constexpr int kMatmulInputsMax = 32768;  // squares of a row's records lie in shared memory
 
 /// Do blocks make their own binary16 rows of x, without a kernel in front? The bits are the same.

@@ -1,5 +1,6 @@
-// IQ4_XS: the kernels of matmul_mma.cuh for this type.
+// IQ4_XS: the kernels of matmul_mma.cuh and matmul_whole.cuh for this type.
 #include "kernels/cuda/matmul_mma.cuh"
+#include "kernels/cuda/matmul_whole.cuh"
 
 namespace kernels::cuda {
 
@@ -12,6 +13,10 @@ extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
 extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
     matmul_iq4_xs_16(const __grid_constant__ MatmulParams p) {
     matmul_mma<Format, 16, 1, false>(p);
+}
+extern "C" __global__ void __launch_bounds__(kWholeThreads, 1)
+    matmul_iq4_xs_whole(const __grid_constant__ MatmulParams p) {
+    matmul_whole<Format>(p);
 }
 
 }  // namespace kernels::cuda

@@ -16,17 +16,19 @@ namespace kernels::cuda {
 
 struct MatmulQuery {
     DType dtype = DType::kIQ4_XS;
-    std::int64_t rows = 1;   // tokens, 1..kMatmulColumnsMax
-    std::int64_t tiles = 0;  // of 16 outputs
+    std::int64_t step_rows = 1;  // tokens of the whole step: they share one numerics id
+    std::int64_t rows = 1;       // tokens, 1..kMatmulColumnsMax
+    std::int64_t tiles = 0;      // of 16 outputs
     std::int64_t k = 0;
     std::int32_t multiprocessors = 0;
     std::int32_t shared_bytes_max = 0;  // of a block
 };
 
 struct MatmulPlan {
-    std::int32_t columns = 8;  // 8 or 16: which kernel
-    MatmulCut cut{};
-    std::int32_t window_slots = 0;    // records of x that shared memory holds
+    std::int32_t columns = 8;       // 8 or 16: which kernel
+    bool is_whole = false;          // matmul_whole: blocks own whole tiles
+    MatmulCut cut{};                // of units over blocks; when whole, of tiles (k_records stays)
+    std::int32_t window_slots = 0;  // records of x that shared memory holds
     std::int32_t window_columns = 0;  // rows of x that are staged
     std::int32_t shared_bytes = 0;
     std::int64_t partial_floats = 0;

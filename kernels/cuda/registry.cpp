@@ -11,8 +11,7 @@ MatmulRegistry::MatmulRegistry(KernelSet& kernels, int shared_bytes_max,
                           .variant = std::string(kernels::name_of(kMatmulTypes[type])),
                           .reason = {},
                           .fallback = "linear"};
-        for (std::size_t i = 0; i < 2; ++i) {
-            const KernelId id = kernel_after(KernelId::kMatmulFirst, 2 * type + i);
+        for (const KernelId id : matmul_kernels(type)) {
             if (kernels.allow_shared_bytes(id, shared_bytes_max) == kSuccess) continue;
             entry.state = KernelState::kFailed;
             entry.reason = "the driver does not grant " + std::to_string(shared_bytes_max) +
@@ -35,11 +34,11 @@ std::vector<KernelEntry> MatmulRegistry::entries(const KernelSet& kernels) const
     std::vector<KernelEntry> entries = entries_;
     for (std::size_t type = 0; type < kMatmulTypes.size(); ++type) {
         const auto linear = static_cast<std::size_t>(linear_type_index(kMatmulTypes[type]));
-        for (std::size_t i = 0; i < 2; ++i) {
-            entries[type].runs += kernels.runs(kernel_after(KernelId::kMatmulFirst, 2 * type + i));
+        for (const KernelId id : matmul_kernels(type))
+            entries[type].runs += kernels.runs(id);
+        for (std::size_t i = 0; i < 2; ++i)
             entries[type].fallback_runs +=
                 kernels.runs(kernel_after(KernelId::kLinearFirst, 2 * linear + i));
-        }
     }
     return entries;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/matmul_plan.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -34,6 +35,7 @@ constexpr Shape kShapes[] = {
 
 MatmulQuery query_of(const Shape& shape, std::int64_t rows, DType dtype) {
     return {.dtype = dtype,
+            .step_rows = rows,
             .rows = rows,
             .tiles = tile_count(shape.n),
             .k = shape.k,
@@ -55,22 +57,32 @@ TEST(MatmulPlanTest, EveryShapeHasAPlanThatFitsForEveryRowCount) {
             }
 }
 
-TEST(MatmulPlanTest, TheCutAndTheNumericsDoNotDependOnTheRows) {
-    for (const Shape& shape : kShapes) {
-        const auto one = matmul_plan(query_of(shape, 1, DType::kIQ4_XS));
-        for (std::int64_t rows = 2; rows <= kMatmulColumnsMax; ++rows) {
-            const auto plan = matmul_plan(query_of(shape, rows, DType::kIQ4_XS));
-            EXPECT_EQ(plan->numerics_id, one->numerics_id);
-            EXPECT_EQ(plan->cut.blocks, one->cut.blocks);
+TEST(MatmulPlanTest, OneIdServesOneToEightRowsAndOneTheOthers) {
+    for (const Shape& shape : kShapes)
+        for (const auto& [first, last] : {std::pair{1, 8}, std::pair{9, kMatmulColumnsMax}}) {
+            const auto one = matmul_plan(query_of(shape, first, DType::kIQ4_XS));
+            for (std::int64_t rows = first; rows <= last; ++rows) {
+                const auto plan = matmul_plan(query_of(shape, rows, DType::kIQ4_XS));
+                EXPECT_EQ(plan->numerics_id, one->numerics_id);
+                EXPECT_EQ(plan->cut.blocks, one->cut.blocks);
+                EXPECT_EQ(plan->is_whole, one->is_whole);
+            }
         }
-    }
     EXPECT_NE(matmul_plan(query_of({5120, 6144}, 1, DType::kIQ4_XS))->numerics_id,
               matmul_plan(query_of({5120, 6144}, 1, DType::kQ6_K))->numerics_id);
 }
 
+TEST(MatmulPlanTest, TheLastRowsOfALargeStepShareTheIdOfTheOthers) {
+    MatmulQuery rest = query_of({34816, 5120}, 1, DType::kIQ4_XS);
+    rest.step_rows = 33;  // 16 + 16 + 1
+    EXPECT_FALSE(matmul_plan(rest)->is_whole);
+    EXPECT_EQ(matmul_plan(rest)->numerics_id,
+              matmul_plan(query_of({34816, 5120}, 16, DType::kIQ4_XS))->numerics_id);
+}
+
 TEST(MatmulPlanTest, RunsFollowEachOtherAndDifferByOneUnitAtMost) {
     for (const Shape& shape : kShapes) {
-        const MatmulCut cut = matmul_plan(query_of(shape, 1, DType::kIQ4_XS))->cut;
+        const MatmulCut cut = matmul_plan(query_of(shape, 16, DType::kIQ4_XS))->cut;
         EXPECT_EQ(cut.begin(0), 0);
         EXPECT_EQ(cut.begin(cut.blocks), cut.units());
         const std::int32_t share = cut.units() / cut.blocks;
@@ -86,7 +98,7 @@ TEST(MatmulPlanTest, RunsFollowEachOtherAndDifferByOneUnitAtMost) {
 
 TEST(MatmulPlanTest, SharersOfAGroupAreNeighboursAndHoldOnlyTheirEnds) {
     for (const Shape& shape : kShapes) {
-        const MatmulCut cut = matmul_plan(query_of(shape, 1, DType::kIQ4_XS))->cut;
+        const MatmulCut cut = matmul_plan(query_of(shape, 16, DType::kIQ4_XS))->cut;
         for (std::int32_t group = 0; group < cut.groups; ++group) {
             const std::int32_t first = cut.first_block(group);
             const std::int32_t last = cut.last_block(group);
@@ -98,6 +110,38 @@ TEST(MatmulPlanTest, SharersOfAGroupAreNeighboursAndHoldOnlyTheirEnds) {
                 const bool is_whole = first == last;
                 EXPECT_TRUE(is_first || is_last || is_whole);
             }
+        }
+    }
+}
+
+TEST(MatmulPlanTest, BlocksOwnWholeTilesWhereTheirRunsSeeAllInputsAnyway) {
+    EXPECT_TRUE(matmul_plan(query_of({34816, 5120}, 1, DType::kIQ4_XS))->is_whole);
+    EXPECT_TRUE(matmul_plan(query_of({248320, 5120}, 8, DType::kQ6_K))->is_whole);
+    EXPECT_FALSE(matmul_plan(query_of({5120, 6144}, 8, DType::kIQ4_XS))->is_whole);
+    EXPECT_FALSE(matmul_plan(query_of({5120, 17408}, 1, DType::kIQ4_XS))->is_whole);
+    EXPECT_FALSE(matmul_plan(query_of({34816, 5120}, 9, DType::kIQ4_XS))->is_whole);
+}
+
+/// As matmul_whole cuts: tiles over blocks, then the records of a block's tiles over 16 warps,
+/// fewer records than warps included.
+TEST(MatmulPlanTest, EveryRecordOfWholeTilesBelongsToOneWarp) {
+    for (const Shape& shape : kShapes) {
+        const auto plan = matmul_plan(query_of(shape, 8, DType::kIQ4_XS));
+        if (!plan->is_whole) continue;
+        const auto tile_total = static_cast<std::int32_t>(tile_count(shape.n));
+        const MatmulCut tiles{.groups = tile_total, .k_records = 1, .blocks = plan->cut.blocks};
+        for (std::int32_t block = 0; block < tiles.blocks; ++block) {
+            const MatmulCut cut{.groups = tiles.begin(block + 1) - tiles.begin(block),
+                                .k_records = plan->cut.k_records,
+                                .blocks = 16};
+            ASSERT_GE(cut.groups, 1);
+            std::int32_t seen = 0;
+            for (std::int32_t warp = 0; warp < cut.blocks; ++warp) {
+                for (std::int32_t unit = cut.begin(warp); unit < cut.begin(warp + 1); ++unit)
+                    EXPECT_EQ(cut.block_of(unit), warp);
+                seen += cut.begin(warp + 1) - cut.begin(warp);
+            }
+            EXPECT_EQ(seen, cut.units());
         }
     }
 }

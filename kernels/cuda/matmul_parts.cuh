@@ -1,0 +1,347 @@
+// What the products of packed matrices are made of: fragments and mma, x' in shared memory, a
+// record times a window, epilogues. matmul_mma.cuh and matmul_whole.cuh cut the work and put sums
+// together.
+#pragma once
+
+#include "kernels/cuda/matmul_cut.h"
+#include "kernels/cuda/matmul_format.cuh"
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/x_record.cuh"
+
+namespace kernels::cuda {
+
+__device__ inline void mma_16_8_16(float (&c)[4], const Fragment& f, std::uint32_t b0,
+                                   std::uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline std::uint32_t shared_address(const void* pointer) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ inline uint4 load_shared16(std::uint32_t address) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
+    return v;
+}
+__device__ inline float2 load_shared_pair(std::uint32_t address) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+    return v;
+}
+__device__ inline void copy_async16(std::uint32_t to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void wait_for_copies() {
+    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+}
+__device__ inline void wait_for_previous_kernel() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/// Half an entry a turn: 64 of the 128 bytes its lanes read.
+template <class Format>
+__device__ void fill_table(std::uint32_t table) {
+    for (int i = static_cast<int>(threadIdx.x); i < 512; i += static_cast<int>(blockDim.x)) {
+        const int entry = i / 2;
+        const std::uint32_t pair = pair_of(Format::level(entry & 15), Format::level(entry >> 4));
+        const std::uint32_t to = table + kTableStride * entry + 64 * (i % 2);
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + 16 * j), "r"(pair)
+                         : "memory");
+    }
+}
+
+/// Addresses in shared memory. x' of a window and what goes with it:
+///     x        [window_columns][slots * 512 + 64] bytes: two columns lie in different banks
+///     scales   [slots][kColumns] f32
+///     sums     [slots * 8][kColumns] f32, for types with minima
+///     factors  [kColumns] f32
+///     squares  [window_columns][k_records] f32, until the factors are known
+///     parts    [kPartRows][32] f32, of matmul_whole, once the squares are read
+/// Where there is a table, squares and parts lie in the 128 bytes that its entries leave free.
+struct WindowView {
+    std::uint32_t x, scales, sums, factors, squares;
+    std::uint32_t column_bytes;
+    std::uint32_t table;  // 0 = none
+    __device__ std::uint32_t square(int index) const {
+        if (table == 0) return squares + 4 * index;
+        return table + kTableStride * (index / kWarpLanes) + kTableStride / 2 +
+               4 * (index % kWarpLanes);
+    }
+    /// Of this lane; squares of 8 columns and 128 records end before kPartRows rows do.
+    __device__ std::uint32_t part(int row) const {
+        const std::uint32_t lane = 4 * static_cast<std::uint32_t>(lane_index());
+        if (table == 0) return squares + 4 * kWarpLanes * row + lane;
+        return table + kTableStride * row + kTableStride / 2 + lane;
+    }
+};
+template <class Format, int kColumns>
+__device__ WindowView window_at(const MatmulParams& p, std::uint32_t base) {
+    WindowView w{};
+    if constexpr (Format::kHasTable) {
+        w.table = base;
+        base += kTableBytes;
+    }
+    w.column_bytes = p.window_slots * 512 + 64;
+    w.x = base;
+    w.scales = w.x + p.window_columns * w.column_bytes;
+    w.sums = w.scales + p.window_slots * kColumns * 4;
+    w.factors = w.sums + (Format::kHasMinimum ? p.window_slots * 8 * kColumns * 4 : 0);
+    w.squares = w.factors + kColumns * 4;
+    return w;
+}
+__device__ inline void store_shared(std::uint32_t address, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+__device__ inline float load_shared(std::uint32_t address) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
+    return value;
+}
+/// Columns of an output value this lane holds: 8 tile + 2 t, + 1.
+template <int kTiles>
+struct Sums {
+    float v[kTiles][4];  // rows g: columns 0, 1; rows g + 8: columns 0, 1
+    __device__ void clear() {
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                v[n][i] = 0.0F;
+    }
+};
+
+template <int kTiles>
+__device__ inline void add_scaled(Sums<kTiles>& sums, int n, const ScalePair& scale,
+                                  const float (&c)[4]) {
+    sums.v[n][0] = fmaf(scale.low, c[0], sums.v[n][0]);
+    sums.v[n][1] = fmaf(scale.low, c[1], sums.v[n][1]);
+    sums.v[n][2] = fmaf(scale.high, c[2], sums.v[n][2]);
+    sums.v[n][3] = fmaf(scale.high, c[3], sums.v[n][3]);
+}
+
+/// Two steps of each of the warp's row tiles, then the next two: a fragment of x serves all tiles.
+template <class Format, int kTiles, int kRowTiles>
+__device__ inline void multiply_records(const Format (&records)[kRowTiles], const LaneTable& table,
+                                        const WindowView& window,
+                                        const std::uint32_t (&column_address)[kTiles], int slot,
+                                        Sums<kTiles> (&sums)[kRowTiles]) {
+    constexpr bool kIsPair = Format::kGroupSteps == 2;  // both steps share a scale
+    Sums<kTiles> own[kRowTiles];                        // of this record
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+        own[r].clear();
+#pragma unroll
+    for (int pair = 0; pair < kRecordInputs / kStepInputs / 2; ++pair) {
+        Fragment first[kRowTiles], second[kRowTiles];
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+            first[r] = records[r].fragment(table, 2 * pair);
+            second[r] = records[r].fragment(table, 2 * pair + 1);
+        }
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) {
+            const uint4 b = load_shared16(column_address[n] + 512 * slot + 64 * pair);
+            float2 x_sum{};
+            if constexpr (Format::kHasMinimum)
+                x_sum = load_shared_pair(
+                    window.sums +
+                    ((8 * slot + pair) * 8 * kTiles + 8 * n + 2 * (lane_index() % 4)) * 4);
+#pragma unroll
+            for (int r = 0; r < kRowTiles; ++r) {
+                float c[4] = {};
+                mma_16_8_16(c, first[r], b.x, b.y);
+                if constexpr (kIsPair) {
+                    mma_16_8_16(c, second[r], b.z, b.w);
+                    add_scaled(own[r], n, records[r].scale(pair), c);
+                } else {
+                    float e[4] = {};
+                    mma_16_8_16(e, second[r], b.z, b.w);
+                    add_scaled(own[r], n, records[r].scale(2 * pair), c);
+                    add_scaled(own[r], n, records[r].scale(2 * pair + 1), e);
+                }
+                if constexpr (Format::kHasMinimum) {
+                    const ScalePair minimum = records[r].minimum(pair);
+                    const float x[4] = {x_sum.x, x_sum.y, x_sum.x, x_sum.y};
+                    add_scaled(own[r], n, {-minimum.low, -minimum.high}, x);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+        const float2 scale = load_shared_pair(
+            window.scales + (slot * 8 * kTiles + 8 * n + 2 * (lane_index() % 4)) * 4);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+            float* sum = sums[r].v[n];
+            const float* add = own[r].v[n];
+            sum[0] = fmaf(scale.x, add[0], sum[0]);
+            sum[1] = fmaf(scale.y, add[1], sum[1]);
+            sum[2] = fmaf(scale.x, add[2], sum[2]);
+            sum[3] = fmaf(scale.y, add[3], sum[3]);
+        }
+    }
+}
+
+/// What a window holds: `slots` records from record `first` on, around the end of K.
+struct WindowPart {
+    int columns;
+    int first;
+    int slots;
+    bool is_first;  // of the run: factors are made with it
+};
+
+/// Makes x' of a window from x: a warp makes a few records at a time, so that their loads are on
+/// the way together. With a norm the first window reads every record, for the squares.
+template <class Format, int kTiles>
+__device__ void make_window(const MatmulParams& p, const WindowView& window,
+                            const WindowPart& part) {
+    constexpr int kColumns = 8 * kTiles;
+    constexpr int kBatch = 2;
+    const bool needs_squares = part.is_first && p.input.weight != nullptr;
+    const int count = needs_squares ? p.k_records : part.slots;
+    const int warps = static_cast<int>(blockDim.x) / kWarpLanes;
+    const int lane = lane_index();
+    int column = warp_index() / count;
+    int slot = warp_index() % count;
+    while (column < part.columns) {
+        XRow row{
+            .x = nullptr, .weight = p.input.weight, .k = p.input.k, .is_paired = p.input.is_paired};
+        float v[kBatch][kChunkInputs];
+        int columns[kBatch], slots[kBatch];
+        const auto record_of = [&](int i) {
+            const int record = part.first + i;
+            return record < p.k_records ? record : record - p.k_records;
+        };
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+            columns[b] = column;
+            slots[b] = slot;
+            if (column < part.columns) {
+                const int m = p.first_row + column;
+                row.x = p.input.x +
+                        (p.input.row_map != nullptr ? p.input.row_map[m] : m) * p.input.x_stride;
+                load_x(row, record_of(slot), v[b]);
+            }
+            for (slot += warps; slot >= count; slot -= count)
+                ++column;
+        }
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+            if (columns[b] >= part.columns) break;
+            const int record = record_of(slots[b]);
+            const XRecord made = make_x_record<Format::kHasMinimum>(row, record, v[b]);
+            if (needs_squares && lane == 0)
+                store_shared(window.square(columns[b] * p.k_records + record), made.squares);
+            if (slots[b] >= part.slots) continue;
+            asm volatile(
+                "st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                    window.x + columns[b] * window.column_bytes + 512 * slots[b] + 16 * lane),
+                "r"(made.halves.x), "r"(made.halves.y), "r"(made.halves.z), "r"(made.halves.w)
+                : "memory");
+            if (lane == 0)
+                store_shared(window.scales + (slots[b] * kColumns + columns[b]) * 4, made.scale);
+            if (Format::kHasMinimum && lane % 4 == 0)
+                store_shared(window.sums + ((8 * slots[b] + lane / 4) * kColumns + columns[b]) * 4,
+                             made.sum);
+        }
+    }
+    if (!part.is_first) return;
+    if (needs_squares) __syncthreads();  // all squares before the factors
+    if (const int own = static_cast<int>(threadIdx.x); own < part.columns) {
+        const float factor =
+            !needs_squares ? 1.0F
+                           : norm_factor(p.k_records, p.input.k, p.input.eps, [&](int record) {
+                                 return load_shared(window.square(own * p.k_records + record));
+                             });
+        store_shared(window.factors + 4 * own, factor);
+    }
+}
+
+/// Takes x' of a window from what prepare_x made.
+template <class Format, int kTiles>
+__device__ void copy_window(const MatmulParams& p, const WindowView& window,
+                            const WindowPart& part) {
+    constexpr int kColumns = 8 * kTiles;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int threads = static_cast<int>(blockDim.x);
+    const auto record_of = [&](int slot) {
+        const int record = part.first + slot;
+        return record < p.k_records ? record : record - p.k_records;
+    };
+    for (int chunk = thread; chunk < part.slots * 32; chunk += threads) {  // of 16 bytes
+        const std::uint8_t* from = p.x + 512 * record_of(chunk / 32) + 16 * (chunk % 32);
+        for (int column = 0; column < part.columns; ++column)
+            copy_async16(window.x + column * window.column_bytes + 16 * chunk,
+                         from + static_cast<std::int64_t>(column) * p.k_records * 512);
+    }
+    for (int i = thread; i < part.slots * part.columns; i += threads) {
+        const int column = i / part.slots;
+        const int slot = i % part.slots;
+        store_shared(window.scales + (slot * kColumns + column) * 4,
+                     p.x_scales[column * p.k_records + record_of(slot)]);
+    }
+    if constexpr (Format::kHasMinimum)
+        for (int i = thread; i < part.slots * 8 * part.columns; i += threads) {
+            const int column = i / (8 * part.slots);
+            const int group = i % (8 * part.slots);
+            store_shared(window.sums + (group * kColumns + column) * 4,
+                         p.x_sums[8 * (column * p.k_records + record_of(group / 8)) + group % 8]);
+        }
+    if (part.is_first && thread < part.columns)
+        store_shared(window.factors + 4 * thread, p.x_factors[thread]);
+    wait_for_copies();
+}
+
+/// Stores the finished sums of a tile.
+template <int kTiles>
+__device__ void store_tile(const MatmulParams& p, const WindowView& window, int tile, int columns,
+                           const Sums<kTiles>& sums) {
+    const int g = lane_index() / 4;
+    // Interleaved: row g is output 8 tile + g of the first half, row g + 8 the same of the second.
+    const int low = p.half > 0 ? kTileRows / 2 * tile + g : kTileRows * tile + g;
+    const int high = p.half > 0 ? low + p.half : low + kTileRows / 2;
+    const bool has_low = p.half > 0 ? low < p.half : low < p.outputs;
+    const bool has_high = high < p.outputs;
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            const int column = 8 * n + 2 * (lane_index() % 4) + c;
+            if (column >= columns) continue;
+            const int m = p.first_row + column;
+            const float scale = load_shared(window.factors + 4 * column);
+            float a = sums.v[n][c] * scale;
+            float b = sums.v[n][2 + c] * scale;
+            if (p.bias != nullptr) {
+                if (has_low) a += p.bias[p.first_output + low];
+                if (has_high) b += p.bias[p.first_output + high];
+            }
+            float* y = p.y + m * p.y_stride;
+            if (p.epilogue == LinearEpilogue::kSwiGlu) {
+                if (has_low) y[p.first_output + low] = a * sigmoid(a) * b;
+                continue;
+            }
+            const auto put = [&](int output, float value) {
+                if (output < p.begin || output >= p.end) return;
+                float* to = y + (output - p.begin);
+                if (p.epilogue == LinearEpilogue::kStore) *to = value;
+                if (p.epilogue == LinearEpilogue::kAdd) *to += value;
+                if (p.epilogue == LinearEpilogue::kSiluTimes) *to = *to * sigmoid(*to) * value;
+            };
+            if (has_low) put(p.first_output + low, a);
+            if (has_high) put(p.first_output + high, b);
+        }
+    }
+}
+
+}  // namespace kernels::cuda
