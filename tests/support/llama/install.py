@@ -45,6 +45,7 @@ def llama_python(jobs=None):
         environment = {**os.environ, "CMAKE_ARGS": CMAKE_ARGS, "CXXFLAGS": CXXFLAGS,
                        "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs or os.cpu_count() or 1)}
         pip(str(python), "--no-binary", "llama-cpp-python", LLAMA, environment=environment)
+        subprocess.run([str(python), "-c", "import llama_cpp"], check=True)
     return python
 
 
