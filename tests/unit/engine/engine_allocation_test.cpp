@@ -8,23 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/engine/allocation_counter.h"
+#include "tests/unit/engine/counting_sink.h"
 #include "tests/unit/engine/fake_step_runner.h"
 
 namespace replica {
 namespace {
-
-/// Answers without keeping anything.
-class CountingSink : public TokenSink {
-public:
-    SinkVerdict on_token(TokenId, const kernels::RowLogprobs*) override {
-        return SinkVerdict::kContinue;
-    }
-    void on_finish(const FinishInfo&) override {
-        is_finished = true;
-        is_finished.notify_all();
-    }
-    std::atomic<bool> is_finished = false;
-};
 
 /// Neither checks nor keeps anything, so that only the engine could allocate.
 class PlainRunner : public StepRunner {

@@ -1,6 +1,5 @@
 // The engine around a real model, on its thread, in full flow: operator new is counted from the
 // first step in which all sequences decode to the last. Plain, drafting, and with a penalty.
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -11,21 +10,10 @@
 #include "replica/gguf/reader.h"
 #include "replica/model/runner.h"
 #include "tests/unit/engine/allocation_counter.h"
+#include "tests/unit/engine/counting_sink.h"
 
 namespace replica {
 namespace {
-
-class CountingSink : public TokenSink {
-public:
-    SinkVerdict on_token(TokenId, const kernels::RowLogprobs*) override {
-        return SinkVerdict::kContinue;
-    }
-    void on_finish(const FinishInfo&) override {
-        is_finished = true;
-        is_finished.notify_all();
-    }
-    std::atomic<bool> is_finished = false;
-};
 
 struct Counted {
     int allocations = 0;
