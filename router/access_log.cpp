@@ -45,6 +45,19 @@ void AccessLog::note(const std::string& request_id, RequestRecord record) {
     notes_.emplace(request_id, std::move(record));
 }
 
+/// A generation's decision record: into the ring, and as a line of JSON.
+void AccessLog::write_decision(const proto::HttpAccess& access, int status,
+                               const RequestRecord& request) {
+    const DecisionRecord& record = ring_.add({.request_id = access.request_id,
+                                              .ended_at = std::chrono::system_clock::now(),
+                                              .status = status,
+                                              .total = access.duration,
+                                              .request = request});
+    if (!spdlog::should_log(spdlog::level::info)) return;
+    spdlog::info("event=decision_record request_id={} record={}", record.request_id,
+                 decision_record_json(record));
+}
+
 void AccessLog::on_access(const proto::HttpAccess& access) {
     std::optional<RequestRecord> record;
     if (const auto at = notes_.find(access.request_id); at != notes_.end()) {
@@ -55,6 +68,7 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
     const int status = access.status == 0 ? kStatusClientGone : access.status;
     const Endpoint endpoint = endpoint_of(access.path);
     metrics_.count_request(endpoint, status, outcome);
+    if (record) write_decision(access, status, *record);
 
     // Probes and scrapes come every few seconds for ever; they are of interest only when they fail.
     const bool is_routine = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady ||
@@ -68,16 +82,21 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
     if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
     if (record) {
         line += fmt::format(
-            " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
+            " key={} model={} class={} replica={} reason={} attempts={} prompt={} matched={} "
+            "cached={}",
+            record->key_name.empty() ? "-" : record->key_name,
             record->model.empty() ? "-" : proto::printable(record->model),
             name_of(record->priority_class),
             record->replica ? std::to_string(*record->replica) : "-", record->reason,
             record->attempts, record->prompt_tokens, record->matched_tokens, record->cached_tokens);
+        if (record->generated_tokens)
+            line += fmt::format(" generated={}", *record->generated_tokens);
         if (record->queued) line += fmt::format(" queue_ms={:.1f}", milliseconds(*record->queued));
         if (record->first_byte) {
             line += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}",
                                 milliseconds(*record->first_byte), 1e3 * record->expected_ttft_s);
         }
+        if (!record->trace_id.empty()) line += " trace_id=" + record->trace_id;
         if (!record->error.empty()) line += " error=" + record->error;
     }
     spdlog::log(level, line);

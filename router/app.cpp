@@ -59,7 +59,7 @@ App::App(const Config& config)
     : config_(config),
       loop_(1),
       metrics_({.version = kVersion, .config_digest = config_.digest()}),
-      access_log_(metrics_),
+      access_log_(metrics_, decisions_),
       set_({.silence_suspect = config_.silence_suspect,
             .silence_down = config_.silence_down,
             .step_suspect = config_.step_suspect,
@@ -74,6 +74,7 @@ App::App(const Config& config)
                 .client = client_,
                 .metrics = metrics_,
                 .access_log = access_log_,
+                .decisions = decisions_,
                 .estimator = estimator_,
                 .retry_budget = retry_budget_,
                 .hash_key = draw_key(),
@@ -91,7 +92,8 @@ App::App(const Config& config)
         series.prompt_tokens_cached->Increment(static_cast<double>(cached));
         series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
         series.generation_tokens->Increment(static_cast<double>(done.generated));
-        dispatcher_.on_done(done, estimator_);
+        const bool is_running = dispatcher_.on_done(done, estimator_);
+        if (!is_running) decisions_.note_generated(done.dispatch, done.generated);
     };
     add_fixed_replicas();
 }

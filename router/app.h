@@ -52,6 +52,7 @@ private:
     const Config config_;
     boost::asio::io_context loop_;
     Metrics metrics_;
+    DecisionRing decisions_;
     AccessLog access_log_;
     ReplicaSet set_;
     proto::HttpClient client_;

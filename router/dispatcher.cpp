@@ -249,17 +249,23 @@ void Dispatcher::wait_for_stagger(Clock::time_point now) {
     });
 }
 
-void Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
+bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
     const std::optional<ChargeLedger::Entry> entry = ledger_.take(done.dispatch);
     const ChargeLedger::Entry known = entry.value_or(ChargeLedger::Entry{});
     // A cancelled answer says nothing about how long answers are.
     if (done.reason != "cancelled" && done.reason != "error") {
         estimator.on_output(known.model, known.key, done.generated);
     }
-    if (!entry) return;
+    if (!entry) return false;
     const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
     const double service = service_of(done.prompt - cached, done.generated);
     memory_.fair_share().add(known.key, service - known.charged_service, Clock::now());
+    for (Grant* grant : grants_) {
+        if (grant->dispatch_id != done.dispatch) continue;
+        grant->generated_tokens = done.generated;
+        return true;
+    }
+    return false;
 }
 
 std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue) {

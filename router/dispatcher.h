@@ -79,6 +79,9 @@ public:
     /// The replica's head is here: charge, affinity and trust follow what it says.
     void on_first_token(const Placement::FirstToken& first, Clock::time_point now);
 
+    /// Tokens generated in all, once the replica has reported the end.
+    std::optional<std::int64_t> generated_tokens;
+
     /// Called when the replica is lost while this attempt has no first byte. Unset it afterwards.
     std::function<void()> on_lost;
 
@@ -122,8 +125,9 @@ public:
         update_memory_gauges();
     }
 
-    /// A replica reported the end of a dispatch.
-    void on_done(const proto::DoneEvent& done, Estimator& estimator);
+    /// A replica reported the end of a dispatch. True: its attempt is still running here and has
+    /// been told.
+    bool on_done(const proto::DoneEvent& done, Estimator& estimator);
 
     /// The bodies of all requests before their first answer byte.
     BodyBudget& bodies() { return bodies_; }

@@ -45,6 +45,7 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
       gauge_(services.metrics, Phase::kQueued),
       pinger_(exchange, job_.arrival, services.config.ping) {
     record_.model = job_.model;
+    record_.is_stream = job_.is_stream;
     record_.priority_class = class_of(job_.priority);
     services_.generations.push_back(this);
     place_ = std::prev(services_.generations.end());
@@ -107,9 +108,12 @@ asio::awaitable<void> Generation::run_attempts() {
         record_.reason = name_of(grant->decision.reason);
         record_.matched_tokens = grant->decision.matched_tokens;
         record_.expected_ttft_s = grant->decision.expected_ttft_s;
+        record_.dispatch = grant->dispatch_id;
+        record_.decision = std::make_shared<const Decision>(grant->decision);
         gauge_.enter(Phase::kPrefill);
         ticket_.in_front = true;
         const Next next = co_await attempt(*grant);
+        record_.generated_tokens = grant->generated_tokens;
         if (next == Next::kEnd || client_gone_at_) co_return;
         gauge_.enter(Phase::kQueued);
     }
@@ -261,6 +265,7 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
     const auto now = Clock::now();
     gauge_.enter(Phase::kDecode);
     record_.first_byte = now - job_.arrival;
+    if (job_.is_stream) record_.ttft = now - grant.selected_at;
     services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
     record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens, 0);
     record_.cached_tokens = header_number(response.headers, proto::kHeaderCachedTokens, 0);

@@ -46,6 +46,7 @@ struct Services {
     proto::HttpClient& client;
     Metrics& metrics;
     AccessLog& access_log;
+    DecisionRing& decisions;  // written by the access log
     Estimator& estimator;
     RetryBudget& retry_budget;
     SipKey hash_key;  // of this process, for the boundaries of prompts
