@@ -166,8 +166,13 @@ asio::awaitable<void> App::tick() {
         const auto now = Clock::now();
         metrics_.loop_lag_seconds->Observe(std::chrono::duration<double>(now - due).count());
         metrics_.connections->Set(static_cast<double>(server_.stats().connections));
-        // Late by more than a second: this process was stopped, and silence is ours, not theirs.
-        if (now - due < std::chrono::seconds(1)) set_.tick(now);
+        // Late by more than a second: this process was stopped, and all waits begin anew.
+        if (now - due > std::chrono::seconds(1)) {
+            spdlog::warn("event=was_stopped late_ms={}",
+                         std::chrono::duration_cast<std::chrono::milliseconds>(now - due).count());
+            set_.on_pause(now - due);
+        }
+        set_.tick(now);
         dispatcher_.look_at_fleet();
     }
 }

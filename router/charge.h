@@ -9,7 +9,16 @@
 //           ◀──── Permit   its sequences (slots), until the end
 //
 // Both are move-only and give back on destruction: every number returns to exactly zero when the
-// last request has ended, however it ended. Decision thread only.
+// last request has ended, however it ended.
+//
+// A report is a little older than its arrival, so it may still count what has ended here:
+//
+//   replica:  ... report A ... | end of the answer | ... done event, report B ...
+//   router:                    | last byte read    | report A arrives | done event | report B
+//
+// On the status stream the done event of a dispatch comes before the first report that no longer
+// counts it. Until then an ended charge is remembered, and explains what such a report says; it is
+// neither another sender's sequence nor work that is still ahead. Decision thread only.
 #pragma once
 
 #include <chrono>
@@ -27,6 +36,14 @@ using Clock = std::chrono::steady_clock;
 /// may or may not be in it.
 inline constexpr std::chrono::milliseconds kReportLag{20};
 
+/// Without a done event (the stream is down, the request was refused) an ended charge is remembered
+/// for this long: by then a newer report has come.
+inline constexpr std::chrono::milliseconds kUnreportedEndMax{1'000};
+
+/// And a report may count a prompt as waiting whose first token was here this long before. Far
+/// above the lag of a healthy machine: a wrong guess costs only what other senders have queued.
+inline constexpr std::chrono::milliseconds kPrefillLag{200};
+
 class Charge;
 class Permit;
 
@@ -43,11 +60,19 @@ public:
     std::int64_t prefill_tokens() const { return prefill_tokens_; }  // all ours before first byte
     std::int64_t unseen_tokens() const { return unseen_tokens_; }    // those no report contains
 
+    /// What is still queued there when the last report said `reported`: less our prompts that it
+    /// may have counted and that have got their first token since, but never less than ours that
+    /// are known to wait.
+    [[nodiscard]] std::int64_t queued_tokens(std::int64_t reported) const;
+
     /// A report arrived at `now` and counts `reported_sequences` running or waiting. It contains
     /// our oldest charges, as many as it counts less those of other senders; the rest stays ours to
     /// add. The count decides and not the time alone: a replica that is still reading or tokenising
     /// a request has not counted it, however long ago it was sent, and an idle one counts at once.
     void on_report(Clock::time_point now, int reported_sequences);
+
+    /// The replica's done event for the charge with this number: later reports do not count it.
+    void on_done(std::uint64_t number);
 
     /// A report says that no prompt waits for its prefill: those it contains have had theirs. For
     /// an answer that is no stream this is the only word before its end.
@@ -69,18 +94,26 @@ private:
         std::int64_t output_tokens = 0;
         std::optional<Clock::time_point> sent_at;  // unset while connecting
         int sequences = 1;
+        std::uint64_t number = 0;
         bool is_seen = false;
         bool is_prefilled = false;
+        bool is_done = false;            // the replica said so; the answer's rest is on its way
+        std::int64_t prompt_tokens = 0;  // as charged, or as reported at the first token
+        Clock::time_point prefilled_at;  // first byte, when is_prefilled
+        Clock::time_point ended_at;      // of those in ended_
     };
     using Entries = std::list<Entry>;  // stable iterators; at most slots + 1 entries a replica
 
     void release_prefill(Entry& entry);
+    void end(Entries::iterator entry, Clock::time_point now);
 
     std::string instance_;
     Entries entries_;
+    Entries ended_;  // ours without a done event yet; the oldest go after kUnreportedEndMax
+    std::uint64_t next_number_ = 1;
     int sequences_ = 0;
     int foreign_sequences_ = 0;
-    int ended_sequences_ = 0;  // ours, since the last report
+    std::int64_t gone_tokens_ = 0;  // the last report may count them, and they wait no more
     std::int64_t output_tokens_ = 0;
     std::int64_t prefill_tokens_ = 0;
     std::int64_t unseen_tokens_ = 0;
@@ -105,7 +138,8 @@ public:
     void mark_sent(Clock::time_point now);
 
     /// The first answer byte is here: nothing of the prompt is outstanding any more.
-    void mark_first_byte();
+    /// `computed_tokens`: how many it really computed, where the replica said so.
+    void mark_first_byte(Clock::time_point now, std::optional<std::int64_t> computed_tokens = {});
 
     /// `tokens` more of the answer are here; the expectation shrinks, but an answer that still runs
     /// is expected to go on by a token of each sequence.
@@ -114,7 +148,11 @@ public:
     /// Nothing of the prompt is outstanding, by the first byte or by a report.
     bool is_prefilled() const { return account_ != nullptr && entry_->is_prefilled; }
 
-    void release();
+    /// For Account::on_done.
+    [[nodiscard]] std::uint64_t number() const { return account_ ? entry_->number : 0; }
+
+    void release() { release(Clock::now()); }
+    void release(Clock::time_point now);
     bool is_held() const { return account_ != nullptr; }
 
 private:

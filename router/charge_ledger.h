@@ -6,12 +6,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "router/charge.h"
 #include "router/fairness.h"
 
 namespace router {
@@ -25,6 +28,8 @@ public:
         std::string model;
         KeyId key = kAnonymousKey;
         double charged_service = 0;
+        std::weak_ptr<Account> account;  // of the instance it went to
+        std::uint64_t charge = 0;        // its number there
     };
 
     void add(const std::string& dispatch_id, Entry entry) {

@@ -59,12 +59,15 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
                        ticket.output_tokens, selected_at);
     dispatcher_->ledger_.add(dispatch_id, {.model = ticket.model,
                                            .key = ticket.key,
-                                           .charged_service = placement_->charged_service()});
+                                           .charged_service = placement_->charged_service(),
+                                           .account = account_,
+                                           .charge = charge.number()});
     dispatcher_->grants_.push_back(this);
     place_ = std::prev(dispatcher_->grants_.end());
 }
 
 Grant::~Grant() {
+    if (!has_verdict_) judge(AttemptVerdict::kNeutral);
     dispatcher_->grants_.erase(place_);
     charge.release();
     permit_.release();
@@ -72,9 +75,19 @@ Grant::~Grant() {
     dispatcher_->pump();
 }
 
+void Grant::judge(AttemptVerdict verdict) {
+    if (std::exchange(has_verdict_, true)) return;
+    dispatcher_->set_.on_attempt_end(replica, verdict, is_trial_, Clock::now());
+}
+
 void Grant::on_first_token(const Placement::FirstToken& first, Clock::time_point now) {
     const bool was_big = placement_->is_big_prefill();
-    charge.mark_first_byte();
+    std::optional<std::int64_t> computed;
+    if (first.report) {
+        computed =
+            std::max<std::int64_t>(0, first.report->prompt_tokens - first.report->cached_tokens);
+    }
+    charge.mark_first_byte(now, computed);
     placement_->on_first_token(first, now);
     ReplicaSeries& series = dispatcher_->metrics_.replica(replica.index);
     if (placement_->predicted_tokens() > 0) {
@@ -172,12 +185,13 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
 
 void Dispatcher::start(const Decision& decision, Ticket& ticket, Waiter& waiter) {
     const Replica& replica = *set_.find(decision.replica->index);
-    set_.mark_dispatch(replica.index);
+    const bool is_trial = set_.mark_dispatch(replica.index);
     metrics_.replica(replica.index)
         .decisions.at(static_cast<std::size_t>(decision.reason))
         ->Increment();
     waiter.grant = std::make_unique<Grant>(*this, replica, ticket, decision,
                                            router_id_ + "-" + std::to_string(next_dispatch_++));
+    waiter.grant->is_trial_ = is_trial;
     if (spdlog::should_log(spdlog::level::debug)) {
         spdlog::debug("event=decision dispatch={} decision={}", waiter.grant->dispatch_id,
                       decision_json(decision));
@@ -195,9 +209,15 @@ std::optional<RejectReason> Dispatcher::overdue(const Ticket& ticket, Clock::tim
                                                 Clock::time_point& deadline) {
     if (mode_ == FleetMode::kNone) return RejectReason::kNoReplicaReady;
     if (mode_ == FleetMode::kServing && !ticket.excluded.empty()) {
-        const Demand demand{.sequences = ticket.sequences, .excluded = ticket.excluded};
-        const Snapshot fleet = set_.snapshot(config_.dispatch_ahead, now);
-        if (choose(fleet, demand).verdict == Verdict::kUnavailable) {
+        // A shut breaker opens again and a busy replica frees: those are waited for.
+        const auto is_left = [&ticket](const auto& one) {
+            const Replica& replica = one.second;
+            const InstanceRef ref{replica.index, replica.life};
+            return replica.state == ReplicaState::kReady &&
+                   std::find(ticket.excluded.begin(), ticket.excluded.end(), ref) ==
+                       ticket.excluded.end();
+        };
+        if (std::none_of(set_.replicas().begin(), set_.replicas().end(), is_left)) {
             return RejectReason::kAttemptsUsedUp;
         }
     }
@@ -257,6 +277,7 @@ bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
         estimator.on_output(known.model, known.key, done.generated);
     }
     if (!entry) return false;
+    if (const auto account = entry->account.lock()) account->on_done(entry->charge);
     const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
     const double service = service_of(done.prompt - cached, done.generated);
     memory_.fair_share().add(known.key, service - known.charged_service, Clock::now());

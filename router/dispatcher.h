@@ -82,12 +82,17 @@ public:
     /// Tokens generated in all, once the replica has reported the end.
     std::optional<std::int64_t> generated_tokens;
 
+    /// What the attempt says about the replica; the first word counts, none is neutral.
+    void judge(AttemptVerdict verdict);
+
     /// Called when the replica is lost while this attempt has no first byte. Unset it afterwards.
     std::function<void()> on_lost;
 
 private:
     friend class Dispatcher;
     Dispatcher* dispatcher_;
+    bool is_trial_ = false;
+    bool has_verdict_ = false;
     Permit permit_;
     std::shared_ptr<Account> account_;
     std::optional<Placement> placement_;

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
@@ -20,6 +22,9 @@ constexpr std::chrono::milliseconds kRefusalRead{1'000};
 /// 429 and 503 answers one request puts up with before it hands one on.
 constexpr int kBusyAnswersMax = 3;
 constexpr int kRetryAfterDefault = 1;  // a busy replica that names no time
+
+/// A request on this many instances as they died is not sent again.
+constexpr int kDeathsMax = 2;
 
 double seconds(Clock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -43,7 +48,8 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
               .boundaries = job_.boundaries},
       body_(std::make_shared<const std::string>(std::move(exchange.request().body))),
       gauge_(services.metrics, Phase::kQueued),
-      pinger_(exchange, job_.arrival, services.config.ping) {
+      pinger_(exchange, job_.arrival, services.config.ping),
+      fate_(exchange.executor()) {
     record_.model = job_.model;
     record_.is_stream = job_.is_stream;
     record_.priority_class = class_of(job_.priority);
@@ -137,6 +143,7 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
                 services_.set.on_gone(grant.replica.index, Clock::now());
             }
         }
+        grant.judge(verdict_of(response.error(), is_expired_));
         services_.on_suspicion(grant.replica.index);
         spdlog::warn("event=attempt_failed request_id={} replica={} dispatch={} kind={}",
                      exchange_.request().request_id, grant.replica.index, grant.dispatch_id,
@@ -169,6 +176,7 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
             services_.on_suspicion(grant.replica.index);
             services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kRefused))
                 ->Increment();
+            grant.judge(AttemptVerdict::kNeutral);  // 421: another instance is there
             count_attempt(grant, AttemptOutcome::kRefused);
             ticket_.excluded.push_back(grant.replica);
             break;
@@ -177,6 +185,7 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
                 header_number(response.headers, "retry-after", kRetryAfterDefault);
             services_.set.on_saturated(grant.replica.index, now + std::chrono::seconds(wait_s),
                                        now);
+            grant.judge(verdict_of(response.status));
             if (++busy_count_ > kBusyAnswersMax) co_return false;
             if (!services_.retry_budget.take(now)) {
                 services_.metrics.retry_budget_exhausted->Increment();
@@ -187,12 +196,15 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
             break;
         }
         case AttemptResult::kLost:
-            if (lost_count_ >= services_.config.retries_max) co_return false;
+            grant.judge(verdict_of(response.status));
+            if (lost_.size() >= static_cast<std::size_t>(services_.config.retries_max)) {
+                co_return false;
+            }
             if (!services_.retry_budget.take(now)) {
                 services_.metrics.retry_budget_exhausted->Increment();
                 co_return false;
             }
-            ++lost_count_;
+            lost_.push_back(grant.replica);
             services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kLost))->Increment();
             count_attempt(grant, AttemptOutcome::kLost);
             ticket_.excluded.push_back(grant.replica);
@@ -205,9 +217,7 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
 }
 
 /// No answer at all.
-asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
-                                                            AttemptResult result) {
-    const auto now = Clock::now();
+asio::awaitable<Generation::Next> Generation::after_failure(Grant& grant, AttemptResult result) {
     if (is_expired_) {
         count_attempt(grant, AttemptOutcome::kAborted);
         co_await pinger_.stop();
@@ -222,12 +232,13 @@ asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
         co_return Next::kAgain;  // bounded: every instance is excluded at most once
     }
     count_attempt(grant, AttemptOutcome::kLost);
-    const bool may_retry = lost_count_++ < services_.config.retries_max;
-    if (may_retry && services_.retry_budget.take(now)) {
+    lost_.push_back(grant.replica);
+    const bool goes_on = co_await may_try_again(grant);
+    if (client_gone_at_) co_return Next::kEnd;
+    if (goes_on) {
         services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kLost))->Increment();
         co_return Next::kAgain;
     }
-    if (may_retry) services_.metrics.retry_budget_exhausted->Increment();
     co_await pinger_.stop();
     const proto::ApiError error(proto::ErrorCode::kReplicaLost,
                                 "The replica was lost before its first token.");
@@ -235,14 +246,55 @@ asio::awaitable<Generation::Next> Generation::after_failure(const Grant& grant,
     co_return Next::kEnd;
 }
 
+/// The attempt may have been executed, so it is repeated within limits only. What a replica took
+/// with it when it died goes to the front of the queue whatever the budget says; a request that
+/// was on two instances as they died may be why, and is not handed to a third.
+asio::awaitable<bool> Generation::may_try_again(Grant& grant) {
+    const bool has_tries = lost_.size() <= static_cast<std::size_t>(services_.config.retries_max);
+    if (lost_.size() < 2) {
+        if (!has_tries) co_return false;
+        if (is_replica_lost(grant)) co_return true;
+        if (services_.retry_budget.take(Clock::now())) co_return true;
+        const bool is_dead = co_await learn_fate(grant);
+        if (!is_dead) services_.metrics.retry_budget_exhausted->Increment();
+        co_return is_dead;
+    }
+    const bool is_dead = co_await learn_fate(grant);
+    const auto died = [this](InstanceRef instance) { return has_died(instance); };
+    if (std::count_if(lost_.begin(), lost_.end(), died) >= kDeathsMax) {
+        services_.metrics.poison_requests->Increment();
+        spdlog::warn("event=poison_request request_id={}", exchange_.request().request_id);
+        co_return false;
+    }
+    if (!has_tries) co_return false;
+    if (is_dead || services_.retry_budget.take(Clock::now())) co_return true;
+    services_.metrics.retry_budget_exhausted->Increment();
+    co_return false;
+}
+
+/// A broken connection does not say whether the process died; the look that follows it does, within
+/// a round trip. Waits for its word no longer than a probe may take.
+asio::awaitable<bool> Generation::learn_fate(Grant& grant) {
+    const auto deadline = Clock::now() + services_.config.probe;
+    grant.on_lost = [this] { fate_.cancel(); };
+    while (!is_replica_lost(grant) && !client_gone_at_ && !is_expired_ && Clock::now() < deadline) {
+        fate_.expires_at(deadline);
+        (void)co_await fate_.async_wait(asio::as_tuple(asio::use_awaitable));
+    }
+    grant.on_lost = {};
+    co_return is_replica_lost(grant);
+}
+
 void Generation::expire() {
     is_expired_ = true;
+    fate_.cancel();
     services_.dispatcher.cancel(ticket_);
     if (cancel_) cancel_->cancel();
 }
 
 void Generation::on_client_gone() {
     if (!client_gone_at_) client_gone_at_ = Clock::now();
+    fate_.cancel();
     services_.dispatcher.cancel(ticket_);
     if (cancel_) cancel_->cancel();
 }
@@ -299,9 +351,9 @@ proto::Headers Generation::head_for_client(const Grant& grant,
 }
 
 /// The instance is down or gone, as far as its reports tell.
-bool Generation::is_replica_lost(const Grant& grant) const {
-    const Replica* replica = services_.set.find(grant.replica.index);
-    return replica == nullptr || replica->life != grant.replica.life ||
+bool Generation::has_died(InstanceRef instance) const {
+    const Replica* replica = services_.set.find(instance.index);
+    return replica == nullptr || replica->life != instance.life ||
            replica->state == ReplicaState::kDown;
 }
 
@@ -311,7 +363,8 @@ Outcome Generation::outcome_of(int status) const {
     return status >= 400 ? Outcome::kClientError : Outcome::kOk;
 }
 
-void Generation::count_attempt(const Grant& grant, AttemptOutcome outcome) {
+void Generation::count_attempt(Grant& grant, AttemptOutcome outcome) {
+    grant.judge(verdict_of(outcome));
     services_.metrics.replica(grant.replica.index)
         .upstream_requests.at(static_cast<std::size_t>(outcome))
         ->Increment();

@@ -19,9 +19,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "proto/http_client.h"
 #include "proto/http_server.h"
@@ -89,7 +91,7 @@ private:
 
     boost::asio::awaitable<void> run_attempts();
     boost::asio::awaitable<Next> attempt(Grant& grant);
-    boost::asio::awaitable<Next> after_failure(const Grant& grant, AttemptResult result);
+    boost::asio::awaitable<Next> after_failure(Grant& grant, AttemptResult result);
     boost::asio::awaitable<Next> relay_stream(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<Next> relay_whole(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<AttemptOutcome> relay_long(proto::UpstreamResponse& response,
@@ -102,11 +104,14 @@ private:
     [[nodiscard]] proto::HttpClientRequest upstream_request(const Grant& grant);
     [[nodiscard]] proto::Headers head_for_client(const Grant& grant,
                                                  const proto::UpstreamResponse& response) const;
-    [[nodiscard]] bool is_replica_lost(const Grant& grant) const;
+    [[nodiscard]] bool is_replica_lost(const Grant& grant) const { return has_died(grant.replica); }
     [[nodiscard]] Outcome outcome_of(int status) const;
     void on_first_byte(Grant& grant, const proto::UpstreamResponse& response);
     void on_client_gone();
-    void count_attempt(const Grant& grant, AttemptOutcome outcome);
+    [[nodiscard]] bool has_died(InstanceRef instance) const;
+    boost::asio::awaitable<bool> learn_fate(Grant& grant);
+    boost::asio::awaitable<bool> may_try_again(Grant& grant);
+    void count_attempt(Grant& grant, AttemptOutcome outcome);
 
     Services& services_;
     proto::HttpExchange& exchange_;
@@ -118,7 +123,8 @@ private:
     RequestRecord record_;
     std::shared_ptr<proto::CancelHandle> cancel_;  // of the attempt in progress
     std::optional<Clock::time_point> client_gone_at_;
-    int lost_count_ = 0;
+    std::vector<InstanceRef> lost_;   // those that broke off with it
+    boost::asio::steady_timer fate_;  // runs while a look at a broken replica is awaited
     int busy_count_ = 0;
     bool is_expired_ = false;
     std::list<Generation*>::iterator place_;

@@ -163,6 +163,7 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
         }
     }
     record_.outcome = outcome_of(response.status);
+    grant.judge(verdict_of(response.status));
     count_attempt(grant, response.status < 400   ? AttemptOutcome::kOk
                          : response.status < 500 ? AttemptOutcome::kClientError
                                                  : AttemptOutcome::kLost);

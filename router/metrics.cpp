@@ -130,6 +130,9 @@ void Metrics::make_own_series() {
     retry_budget_exhausted =
         &make.counters("retry_budget_exhausted_total", "Attempts not made for lack of budget.")
              .Add({});
+    poison_requests =
+        &make.counters("poison_requests_total", "Requests that were on two instances as they died.")
+             .Add({});
     add_each(make.counters("client_aborts_total", "Requests whose client left, by phase."), "phase",
              kPhaseNames, client_aborts);
     cancel_seconds = &make.histograms("cancel_seconds",
@@ -178,6 +181,10 @@ void Metrics::make_families() {
     status_age_family_ = &make.gauges("status_age_seconds", "Age of the replica's last report.");
     status_fallback_family_ =
         &make.counters("status_fallback_total", "Polls because the status stream was silent.");
+    breaker_state_family_ =
+        &make.gauges("breaker_state", "Breaker of the replica: 0 closed, 1 half-open, 2 open.");
+    breaker_transitions_family_ =
+        &make.counters("breaker_transitions_total", "Changes of the breaker, by its new state.");
 }
 
 ReplicaSeries& Metrics::replica(int index) {
@@ -210,6 +217,11 @@ ReplicaSeries& Metrics::replica(int index) {
     }
     series.status_age_seconds = &status_age_family_->Add({{"replica", label}});
     series.status_fallback = &status_fallback_family_->Add({{"replica", label}});
+    series.breaker_state = &breaker_state_family_->Add({{"replica", label}});
+    for (std::size_t i = 0; i < series.breaker_transitions.size(); ++i) {
+        series.breaker_transitions.at(i) = &breaker_transitions_family_->Add(
+            {{"replica", label}, {"to", std::string(name_of(static_cast<BreakerState>(i)))}});
+    }
     return series;
 }
 

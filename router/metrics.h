@@ -19,6 +19,7 @@
 #include <prometheus/registry.h>
 
 #include "router/affinity.h"
+#include "router/breaker.h"
 #include "router/policy.h"
 #include "router/wait_queue.h"
 
@@ -89,6 +90,8 @@ struct ReplicaSeries {
     std::array<prometheus::Gauge*, kReplicaStateCount> state{};
     prometheus::Gauge* status_age_seconds = nullptr;
     prometheus::Counter* status_fallback = nullptr;
+    prometheus::Gauge* breaker_state = nullptr;
+    std::array<prometheus::Counter*, kBreakerStateCount> breaker_transitions{};
 };
 
 class Metrics {
@@ -118,6 +121,7 @@ public:
     prometheus::Histogram* event_gap_seconds = nullptr;
     std::array<prometheus::Counter*, kRetryReasonCount> retries{};
     prometheus::Counter* retry_budget_exhausted = nullptr;
+    prometheus::Counter* poison_requests = nullptr;
     std::array<prometheus::Counter*, kPhaseCount> client_aborts{};
     prometheus::Histogram* cancel_seconds = nullptr;
     std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled
@@ -151,6 +155,8 @@ private:
     prometheus::Family<prometheus::Gauge>* state_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* status_age_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* status_fallback_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* breaker_state_family_ = nullptr;
+    prometheus::Family<prometheus::Counter>* breaker_transitions_family_ = nullptr;
     std::map<int, ReplicaSeries> replicas_;
 };
 

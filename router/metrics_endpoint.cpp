@@ -33,6 +33,12 @@ void refresh_gauges(Services& services) {
                            replica.state == ReplicaState::kSuspect ||
                            replica.state == ReplicaState::kDraining;
         series.up->Set(is_up ? 1 : 0);
+        series.breaker_state->Set(static_cast<double>(replica.breaker.state()));
+        for (std::size_t i = 0; i < series.breaker_transitions.size(); ++i) {
+            const auto total = replica.breaker.transitions(static_cast<BreakerState>(i));
+            prometheus::Counter& counter = *series.breaker_transitions.at(i);
+            counter.Increment(static_cast<double>(total) - counter.Value());
+        }
         series.upstream_inflight->Set(replica.account ? replica.account->sequences() : 0);
         series.status_age_seconds->Set(
             replica.status ? std::chrono::duration<double>(now - replica.status_at).count() : -1);

@@ -172,7 +172,8 @@ double tie_width_s(double least_cost_s) {
 }
 
 bool is_startable(const ReplicaView& replica, int sequences, int dispatch_ahead) {
-    if (replica.state != ReplicaState::kReady || replica.is_saturated || replica.is_reserved) {
+    if (replica.state != ReplicaState::kReady || replica.is_shut || replica.is_saturated ||
+        replica.is_reserved) {
         return false;
     }
     if (replica.occupied + replica.reserved_slots == 0) return true;

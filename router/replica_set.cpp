@@ -135,6 +135,48 @@ void ReplicaSet::on_saturated(int index, Clock::time_point until, Clock::time_po
     replica->saturated_at = now;
 }
 
+void ReplicaSet::on_pause(Clock::duration length) {
+    for (auto& [index, replica] : replicas_) {
+        replica.status_at += length;
+        replica.watched_since += length;
+        replica.step_changed_at += length;
+    }
+}
+
+bool ReplicaSet::mark_dispatch(int index) {
+    Replica& replica = *find(index);
+    replica.last_dispatch = ++dispatches_;
+    return replica.breaker.on_select();
+}
+
+void ReplicaSet::on_attempt_end(InstanceRef instance, AttemptVerdict verdict, bool was_trial,
+                                Clock::time_point now) {
+    Replica* replica = find(instance.index);
+    if (replica == nullptr || replica->life != instance.life) return;
+    const BreakerState before = replica->breaker.state();
+    replica->breaker.on_end(verdict, was_trial, now);
+    const BreakerState after = replica->breaker.state();
+    if (after == before) return;
+    spdlog::log(after == BreakerState::kOpen ? spdlog::level::warn : spdlog::level::info,
+                "event=breaker replica={} to={}", instance.index, name_of(after));
+    keep_a_way_in();
+}
+
+/// A breaker may slow traffic, never stop a living fleet: when all that live are open, all get
+/// single requests. READY means fresh reports, and steps wherever work is.
+void ReplicaSet::keep_a_way_in() {
+    bool has_ready = false;
+    for (const auto& [index, replica] : replicas_) {
+        if (replica.state != ReplicaState::kReady) continue;
+        has_ready = true;
+        if (replica.breaker.state() != BreakerState::kOpen) return;
+    }
+    if (!has_ready) return;
+    for (auto& [index, replica] : replicas_) {
+        if (replica.state == ReplicaState::kReady) replica.breaker.open_trial();
+    }
+}
+
 void ReplicaSet::on_info(int index, ReplicaInfo info) {
     Replica* replica = find(index);
     if (replica == nullptr || info.instance != replica->instance()) return;
@@ -142,16 +184,17 @@ void ReplicaSet::on_info(int index, ReplicaInfo info) {
 }
 
 void ReplicaSet::tick(Clock::time_point now) {
-    bool had_saturated = false;
+    bool may_move = false;
     for (auto& [index, replica] : replicas_) {
         refresh(replica, now);
+        may_move = replica.breaker.advance(now) || may_move;
         if (replica.saturated_until && *replica.saturated_until <= now) {
             replica.saturated_until.reset();
             replica.saturated_at.reset();
-            had_saturated = true;
+            may_move = true;
         }
     }
-    if (had_saturated && on_change) on_change();
+    if (may_move && on_change) on_change();
 }
 
 Replica* ReplicaSet::find(int index) {
@@ -170,6 +213,8 @@ Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
         ReplicaView view{.index = index, .life = replica.life, .state = replica.state};
         view.last_dispatch = replica.last_dispatch;
         view.is_saturated = replica.saturated_until && now < *replica.saturated_until;
+        view.is_shut = replica.breaker.is_shut();
+        view.is_trial = replica.breaker.is_on_trial();
         if (replica.status) describe(*replica.status, view);
         if (has_settled) view.slots = usable_slots(replica, view.slots, now);
         if (replica.account) {
@@ -178,7 +223,8 @@ Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
             // Without a fresh report our own charges are all there is to go by.
             const bool is_fresh =
                 replica.status && now - replica.status_at < limits_.silence_suspect;
-            view.queued_tokens = is_fresh ? replica.status->queued_tokens : 0;
+            view.queued_tokens =
+                is_fresh ? replica.account->queued_tokens(replica.status->queued_tokens) : 0;
             view.unseen_tokens =
                 is_fresh ? replica.account->unseen_tokens() : replica.account->prefill_tokens();
             if (view.block_tokens > 0) view.blocks_used += view.unseen_tokens / view.block_tokens;
@@ -310,6 +356,7 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     replica.state = state;
     replica.state_since = now;
     if (state == ReplicaState::kReady && !replica.ready_since) replica.ready_since = now;
+    keep_a_way_in();
     if (is_lost && on_lost && replica.account) on_lost(replica, replica.account);
     if (on_change) on_change();
 }
@@ -343,6 +390,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     replica.ready_since.reset();
     spdlog::info("event=replica_instance replica={} instance={}", replica.index, instance);
     replica.status.reset();
+    replica.breaker.reset();
     replica.is_gone = false;
     replica.saturated_until.reset();
     replica.saturated_at.reset();

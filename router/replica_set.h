@@ -28,6 +28,7 @@
 #include "proto/http_client.h"
 #include "proto/ready_pipe.h"
 #include "proto/status.h"
+#include "router/breaker.h"
 #include "router/charge.h"
 #include "router/policy.h"
 
@@ -67,6 +68,8 @@ struct Replica {
     bool is_gone = false;  // refused us; cleared by a report
     std::optional<Clock::time_point> saturated_until;
     std::optional<Clock::time_point> saturated_at;
+
+    Breaker breaker;  // of this instance
 
     ReplicaState state = ReplicaState::kStarting;
     Clock::time_point state_since;
@@ -110,8 +113,14 @@ public:
     /// To be called about four times a second: silence and stalls are found here.
     void tick(Clock::time_point now);
 
-    /// Counts a dispatch for the tie-break.
-    void mark_dispatch(int index) { find(index)->last_dispatch = ++dispatches_; }
+    /// This process was stopped for `length`: silence meanwhile was ours, not the replicas'.
+    void on_pause(std::chrono::steady_clock::duration length);
+
+    /// Counts a dispatch for the tie-break. True when it is the trial of a half-open breaker.
+    bool mark_dispatch(int index);
+    /// What an attempt said about its replica; nothing when that instance is gone.
+    void on_attempt_end(InstanceRef instance, AttemptVerdict verdict, bool was_trial,
+                        Clock::time_point now);
 
     // What is known.
     Replica* find(int index);
@@ -142,6 +151,7 @@ public:
 
 private:
     void refresh(Replica& replica, Clock::time_point now);
+    void keep_a_way_in();
     [[nodiscard]] ReplicaState derive_state(const Replica& replica, Clock::time_point now) const;
     void start_instance(Replica& replica, const std::string& instance, Clock::time_point now);
     [[nodiscard]] bool is_past_slow_start(const Replica& replica, Clock::time_point now) const;

@@ -98,6 +98,42 @@ AttemptResult judge_status(int status) {
     }
 }
 
+AttemptVerdict verdict_of(const proto::ClientError& error, bool by_us) {
+    switch (error.kind) {
+        case proto::ClientErrorKind::kPoolFull:
+            return AttemptVerdict::kNeutral;
+        case proto::ClientErrorKind::kCancelled:  // by us: the replica was lost, or we leave
+            return by_us ? AttemptVerdict::kNeutral : AttemptVerdict::kFault;
+        case proto::ClientErrorKind::kClosedWithoutAnswer:
+            // A kept connection may have been closed in the moment it was taken.
+            return error.was_reused ? AttemptVerdict::kNeutral : AttemptVerdict::kFault;
+        default:
+            return AttemptVerdict::kFault;
+    }
+}
+
+AttemptVerdict verdict_of(int status) {
+    if (status == 500 || status == 502 || status == 504) return AttemptVerdict::kFault;
+    if (status >= 500) return AttemptVerdict::kNeutral;
+    return status >= 400 ? AttemptVerdict::kNoFault : AttemptVerdict::kGood;
+}
+
+AttemptVerdict verdict_of(AttemptOutcome outcome) {
+    switch (outcome) {
+        case AttemptOutcome::kOk:
+            return AttemptVerdict::kGood;
+        case AttemptOutcome::kClientError:
+            return AttemptVerdict::kNoFault;
+        case AttemptOutcome::kRefused:
+        case AttemptOutcome::kLost:
+            return AttemptVerdict::kFault;
+        case AttemptOutcome::kBusy:
+        case AttemptOutcome::kAborted:
+            break;
+    }
+    return AttemptVerdict::kNeutral;
+}
+
 std::int64_t header_number(const proto::Headers& headers, std::string_view name,
                            std::int64_t fallback) {
     const std::string_view text = headers.get(name);

@@ -7,7 +7,9 @@
 
 #include "proto/http_client.h"
 #include "proto/http_message.h"
+#include "router/breaker.h"
 #include "router/config.h"
+#include "router/metrics.h"
 
 namespace router {
 
@@ -39,6 +41,11 @@ enum class AttemptResult : std::uint8_t {
 };
 [[nodiscard]] AttemptResult judge(const proto::ClientError& error);
 [[nodiscard]] AttemptResult judge_status(int status);
+
+/// The same as a word about the replica, for its breaker. `by_us`: cancelled by us on the way out.
+[[nodiscard]] AttemptVerdict verdict_of(const proto::ClientError& error, bool by_us);
+[[nodiscard]] AttemptVerdict verdict_of(int status);
+[[nodiscard]] AttemptVerdict verdict_of(AttemptOutcome outcome);
 
 /// A non-negative decimal header value; `fallback` when it is none.
 [[nodiscard]] std::int64_t header_number(const proto::Headers& headers, std::string_view name,

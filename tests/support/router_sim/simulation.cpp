@@ -43,6 +43,7 @@ struct Request {
     std::int64_t given_output = 0;
 
     std::unique_ptr<router::Placement> placement;
+    std::shared_ptr<router::Account> account;
     router::Charge charge;
     router::Permit permit;
 };
@@ -191,6 +192,7 @@ void Simulation::start(std::size_t number, const router::Decision& decision) {
     request.placement =
         std::make_unique<router::Placement>(memory_, decision, request.known, router::kAnonymousKey,
                                             request.expected_output, at(now_s_));
+    request.account = account;
     request.charge = router::Charge(account, {.prefill_tokens = decision.uncached_tokens,
                                               .output_tokens = request.expected_output});
     request.permit = router::Permit(account, 1);
@@ -207,7 +209,7 @@ void Simulation::end_step(std::size_t index) {
                                                     .cached_tokens = first.cached,
                                                     .block_tokens = kBlockTokens}};
         request.placement->on_first_token(told, at(now_s_));
-        request.charge.mark_first_byte();
+        request.charge.mark_first_byte(at(now_s_), first.prompt_tokens - first.cached);
         const Turn& turn = trace_.sessions[request.session].turns[request.turn];
         result_.requests.push_back({now_s_ - request.arrival_s, turn.is_document, request.session});
         result_.prompt_tokens += first.prompt_tokens;
@@ -220,7 +222,8 @@ void Simulation::end_step(std::size_t index) {
         Request& request = *requests_[static_cast<std::size_t>(number)];
         estimator_.on_output(kModel, 0, request.sequence.output_tokens);
         request.placement.reset();
-        request.charge.release();
+        request.account->on_done(request.charge.number());
+        request.charge.release(at(now_s_));
         request.permit.release();
         ++ended_;
         const Session& session = trace_.sessions[request.session];

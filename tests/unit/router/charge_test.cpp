@@ -32,7 +32,7 @@ TEST(ChargeTest, CountsFromSelectionAndGivesBackOnDestruction) {
 TEST(ChargeTest, TheFirstByteReleasesThePromptAndTheEndTheRest) {
     const auto replica = account();
     Charge charge(replica, {.prefill_tokens = 100, .output_tokens = 20});
-    charge.mark_first_byte();
+    charge.mark_first_byte(Clock::time_point{});
     EXPECT_EQ(replica->prefill_tokens(), 0);
     EXPECT_EQ(replica->unseen_tokens(), 0);
     EXPECT_EQ(replica->output_tokens(), 20);
@@ -116,6 +116,73 @@ TEST(ChargeTest, AReportMayStillCountWhatEndedSinceTheLastOne) {
     EXPECT_EQ(replica->unseen_tokens(), 0);
 }
 
+TEST(ChargeTest, ReportsOlderThanAnEndDoNotCountTheFinishedRequestAgain) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge charge(replica, {.prefill_tokens = 1000});
+    const std::uint64_t number = charge.number();
+    charge.mark_sent(start);
+    replica->on_report(start + milliseconds(30), 1);
+    EXPECT_EQ(replica->queued_tokens(1000), 1000);
+    charge.mark_first_byte(start + milliseconds(50), 990);
+    EXPECT_EQ(replica->queued_tokens(1000), 10) << "its part of the last report is done";
+    charge.release(start + milliseconds(52));
+    // Two reports that were made before the end arrive late.
+    for (const int ms : {60, 80}) {
+        replica->on_report(start + milliseconds(ms), 1);
+        EXPECT_EQ(replica->occupied(), 0) << ms;
+        EXPECT_EQ(replica->queued_tokens(990), 0) << ms;
+    }
+    replica->on_done(number);
+    replica->on_report(start + milliseconds(100), 1);
+    EXPECT_EQ(replica->occupied(), 1) << "after the done event it is somebody else's";
+    EXPECT_EQ(replica->queued_tokens(990), 990);
+}
+
+TEST(ChargeTest, ADoneEventBeforeTheEndOfTheAnswerTakesItOutOfLaterReports) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge ending(replica, {.prefill_tokens = 10});
+    Permit permit(replica, 1);
+    ending.mark_sent(start);
+    replica->on_report(start + milliseconds(30), 1);
+    replica->on_done(ending.number());  // its last bytes are on their way
+    Charge young(replica, {.prefill_tokens = 7});
+    young.mark_sent(start + milliseconds(31));
+    replica->on_report(start + milliseconds(60), 1);
+    EXPECT_EQ(replica->unseen_tokens(), 0) << "the one that is counted is the young one";
+    ending.release(start + milliseconds(61));
+    replica->on_report(start + milliseconds(90), 2);
+    EXPECT_EQ(replica->occupied(), 2) << "ours and another sender's: nothing else explains it";
+}
+
+TEST(ChargeTest, AnEndWithoutADoneEventIsForgottenAfterASecond) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge charge(replica, {.prefill_tokens = 10});
+    charge.mark_sent(start);
+    charge.release(start + milliseconds(10));
+    replica->on_report(start + milliseconds(900), 1);
+    EXPECT_EQ(replica->occupied(), 0);
+    replica->on_report(start + milliseconds(10) + kUnreportedEndMax, 1);
+    EXPECT_EQ(replica->occupied(), 1);
+}
+
+TEST(ChargeTest, WhatIsKnownToWaitIsNeverTakenOffAReport) {
+    const auto replica = account();
+    const Clock::time_point start{};
+    Charge first(replica, {.prefill_tokens = 300});
+    Charge second(replica, {.prefill_tokens = 200});
+    first.mark_sent(start);
+    second.mark_sent(start);
+    first.mark_first_byte(start + milliseconds(100));
+    // The report may or may not count the first one; the second one it does.
+    replica->on_report(start + milliseconds(101), 2);
+    EXPECT_EQ(replica->queued_tokens(500), 200);
+    EXPECT_EQ(replica->queued_tokens(250), 200);
+    EXPECT_EQ(replica->queued_tokens(150), 150) << "its prefill is under way";
+}
+
 TEST(ChargeTest, TheExpectedAnswerShrinksAsItComesAndNeverBelowOneTokenEach) {
     const auto replica = account();
     Charge charge(replica, {.prefill_tokens = 10, .output_tokens = 20, .sequences = 2});
@@ -192,7 +259,7 @@ TEST(ChargeTest, RandomLivesAlwaysEndAtExactlyZero) {
                     break;
                 case 3:
                     if (!requests.empty())
-                        requests[random() % requests.size()].charge.mark_first_byte();
+                        requests[random() % requests.size()].charge.mark_first_byte(now);
                     break;
                 case 4:
                     if (!requests.empty()) {
