@@ -135,7 +135,12 @@ private:
             std::string key;
             if (!read_key(key)) return false;
             Json value;
-            if (!read_value(value, depth)) return false;
+            if (!read_value(value, depth)) {
+                // The value is out of range, so its sender wants to know the field.
+                const bool is_field = depth == 1 && error_.code == ErrorCode::kInvalidValue;
+                if (is_field) error_.param = printable(key, 64);
+                return false;
+            }
             members.emplace_back(std::move(key), std::move(value));
             skip_space();
             if (at_end()) {

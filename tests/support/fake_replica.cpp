@@ -32,8 +32,12 @@ void die_now() {
 }
 
 void log_line(const char* event, std::string_view dispatch, std::string_view request_id) {
-    std::printf("%s dispatch=%.*s request_id=%.*s\n", event, static_cast<int>(dispatch.size()),
-                dispatch.data(), static_cast<int>(request_id.size()), request_id.data());
+    const auto at_us =
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
+    std::printf("%s dispatch=%.*s request_id=%.*s at_us=%lld\n", event,
+                static_cast<int>(dispatch.size()), dispatch.data(),
+                static_cast<int>(request_id.size()), request_id.data(),
+                static_cast<long long>(at_us.count()));
     std::fflush(stdout);
 }
 
@@ -80,7 +84,12 @@ public:
                         std::string answer = R"({"tokens":[1,2,3],"count":3})";
                         (void)co_await exchange.send(proto::json_response(std::move(answer)));
                     });
-        routes_.add("GET", "/health", fixed(R"({"status":"ok"})"));
+        routes_.add("GET", "/health",
+                    [this](HttpExchange& exchange, const std::string&) -> asio::awaitable<void> {
+                        const int status = options_.health_lies ? 503 : 200;
+                        std::string body = R"({"status":"ok"})";
+                        (void)co_await exchange.send(proto::json_response(std::move(body), status));
+                    });
         routes_.add("GET", "/v1/models",
                     fixed(R"({"object":"list","data":[{"id":")" + options_.model +
                           R"(","object":"model","created":1900000000,"owned_by":"quadriga"}]})"));
@@ -130,6 +139,7 @@ private:
             status.queued_tokens += sequence->queued_tokens;
         }
         status.sequences_max = options_.slots;
+        if (options_.reports_full) status.running = options_.slots;
         status.prefill_tokens_per_s = options_.prefill_rate;
         status.decode_tokens_per_s = 1000;
         status.max_model_len = options_.max_model_len;
@@ -215,6 +225,10 @@ private:
             (void)co_await sequence.timer.async_wait(asio::as_tuple(asio::use_awaitable));
         }
         if (sequence.is_aborted) co_return false;
+        if (options_.no_progress) {
+            const bool is_there = co_await pause(sequence, Clock::time_point::max());
+            co_return is_there;
+        }
         changed();
         if (options_.cache == "boundary") {
             // One token is always computed. What is being prefilled now is there when its turn
@@ -233,6 +247,14 @@ private:
         co_return is_there;
     }
 
+    /// `event` behind a comment line, together `event_bytes` long.
+    [[nodiscard]] std::string padded(std::string event) const {
+        constexpr std::size_t kFrame = 2;  // the colon and the line feed
+        if (event.size() + kFrame >= options_.event_bytes) return event;
+        const std::size_t count = options_.event_bytes - event.size() - kFrame;
+        return ":" + std::string(count, '.') + "\n" + event;
+    }
+
     asio::awaitable<bool> write_event(HttpExchange& exchange, std::string_view event) {
         const std::size_t step =
             options_.segment_bytes == 0 ? event.size() : options_.segment_bytes;
@@ -246,10 +268,15 @@ private:
     asio::awaitable<bool> fail_at(HttpExchange& exchange, const Script& script, int events,
                                   std::string_view event) {
         const bool dies = options_.die_after_events && *options_.die_after_events == events;
-        const bool resets = options_.reset_after_events && *options_.reset_after_events == events;
-        if (!script.has_fault_text || (!dies && !resets)) co_return false;
+        const bool resets = options_.reset_after_events == events;
+        const bool truncates = options_.truncate_after_events == events;
+        if (!script.has_fault_text || !(dies || resets || truncates)) co_return false;
         (void)co_await exchange.write(event.substr(0, event.size() / 2));
         if (dies) die_now();
+        if (truncates) {
+            (void)co_await exchange.finish();
+            co_return true;
+        }
         exchange.abort();
         co_return true;
     }
@@ -267,9 +294,10 @@ private:
         headers.add("content-type", std::string(proto::kSseContentType));
         if (!co_await exchange.start_stream(200, std::move(headers))) co_return false;
         for (int i = 0; i < script.tokens; ++i) {
-            const std::string event = chunk_event(script, i);
+            const std::string event = padded(chunk_event(script, i));
             if (co_await fail_at(exchange, script, i, event)) co_return false;
             if (!co_await write_event(exchange, event)) co_return false;
+            changed();  // a token is a step
             if (!co_await pause(sequence, Clock::now() + script.token)) co_return false;
         }
         if (!co_await write_event(exchange, finish_event(script))) co_return false;
@@ -289,7 +317,8 @@ private:
                 proto::error_response({proto::ErrorCode::kBadRequest, "other instance", {}, 421}));
             co_return;
         }
-        if (options_.refuse) {
+        const bool is_meant = request.body.find(options_.refuse_on) != std::string::npos;
+        if (options_.refuse && is_meant) {
             log_line("refused", dispatch, request.request_id);
             const bool is_busy = *options_.refuse == 429 || *options_.refuse == 503;
             proto::ApiError error{proto::ErrorCode::kQueueFull, "scripted", {}, options_.refuse};
@@ -370,9 +399,14 @@ Options parse(int argc, char** argv) {
     app.add_option("--segment-bytes", options.segment_bytes);
     app.add_option("--die-after-events", options.die_after_events);
     app.add_option("--reset-after-events", options.reset_after_events);
+    app.add_option("--truncate-after-events", options.truncate_after_events);
+    app.add_option("--event-bytes", options.event_bytes);
+    app.add_option("--refuse-on", options.refuse_on);
+    app.add_flag("--reports-full", options.reports_full);
     app.add_option("--die-on", options.die_on);
     app.add_option("--events-on", options.events_on);
     app.add_flag("--no-progress", options.no_progress);
+    app.add_flag("--health-lies", options.health_lies);
     app.add_flag("--no-stream", options.no_stream);
     app.parse(argc, argv);
     options.ttft = std::chrono::milliseconds(ttft_ms);

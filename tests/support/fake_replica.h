@@ -7,7 +7,8 @@
 //                  the first byte of requests with a given text, split writes into small segments
 //   a request      may set its own times in its text: "ttft_ms=60000 tokens=5 token_ms=1"
 //
-// Every request leaves lines on stdout: arrival, then end, abort or refused. Answers depend on the
+// Every request leaves lines on stdout: arrival, then end, abort or refused, each with `at_us=`,
+// the steady clock of this machine, so that a test can subtract its own. Answers depend on the
 // request alone, so that a stream can be compared byte for byte.
 #pragma once
 
@@ -35,13 +36,18 @@ struct Options {
     int tokens = 8;
 
     std::optional<int> refuse;  // answer every generation with this status
+    std::string refuse_on;      // only those with this text; empty: all
     int retry_after = 1;
-    std::size_t segment_bytes = 0;          // 0: whole events
-    std::optional<int> die_after_events;    // then half an event, then SIGKILL to itself
-    std::optional<int> reset_after_events;  // then half an event, then the connection is cut
+    bool reports_full = false;      // its reports show no free slot, as those of a busy replica
+    std::size_t segment_bytes = 0;  // 0: whole events
+    std::optional<int> die_after_events;       // then half an event, then SIGKILL to itself
+    std::optional<int> reset_after_events;     // then half an event, then the connection is cut
+    std::optional<int> truncate_after_events;  // then half an event, then a proper end of the body
+    std::size_t event_bytes = 0;               // a comment makes each event this long
     std::string die_on;        // a request with this text kills the process before its first byte
     std::string events_on;     // faults after events only for requests with this text; empty: all
-    bool no_progress = false;  // `step` stands still
+    bool no_progress = false;  // takes work, answers /health, and makes no step
+    bool health_lies = false;  // /health says 503 while all is well
     bool no_stream = false;    // the status stream is not served, only polls
 };
 

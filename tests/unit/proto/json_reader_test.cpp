@@ -26,6 +26,16 @@ std::string message_of(std::string_view text) {
     return result ? "accepted" : result.error().message;
 }
 
+TEST(JsonReaderTest, AnIntegerBeyond64BitsIsRefusedWithTheNameOfItsField) {
+    for (const char* text : {R"({"a":1,"seed":99999999999999999999999})",
+                             R"({"a":1,"seed":{"deep":[-99999999999999999999999]}})"}) {
+        const auto value = read_json(text);
+        ASSERT_FALSE(value);
+        EXPECT_EQ(value.error().code, ErrorCode::kInvalidValue);
+        EXPECT_EQ(value.error().param, "seed");
+    }
+}
+
 TEST(JsonReaderTest, ReadsEveryKindOfValueAndKeepsKeyOrder) {
     const std::string text =
         R"( {"z":[1,-2,3.5,1e3,true,false,null],"a":{"b":"c\n\u00e9\ud83d\ude00\/"},"e":{},"f":[]} )";
