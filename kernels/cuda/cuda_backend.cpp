@@ -38,6 +38,9 @@ std::int64_t element_bytes(DType dtype) {
     }
 }
 
+cuda::DeviceAddress address_of(const void* pointer) {
+    return reinterpret_cast<cuda::DeviceAddress>(pointer);
+}
 cuda::DeviceAddress address_of(const TensorView& view, std::size_t offset_bytes = 0) {
     return reinterpret_cast<cuda::DeviceAddress>(view.data) + offset_bytes;
 }
@@ -100,6 +103,7 @@ private:
         return matrices_[static_cast<std::size_t>(view.id)];
     }
     void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
+    void find_units(cuda::Matrix& matrix);
     void reserve_matmul(std::int64_t inputs_max);
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
@@ -230,7 +234,29 @@ void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cud
                    .has_value();
     };
     out = matrix_upload_.run(cuda::segment_plan(sources, can_pack));
+    find_units(out);
     synchronize("upload of weights");  // the caller may free the blocks
+}
+
+/// Each packed segment's power of two, from its largest weight.
+void CudaBackendImpl::find_units(cuda::Matrix& matrix) {
+    for (cuda::SegmentView& segment :
+         std::span(matrix.segments).first(static_cast<std::size_t>(matrix.segment_count))) {
+        if (!segment.is_packed) continue;
+        check_cuda(driver_, driver_.fill_bytes(address_of(sink_), 0, sizeof(*sink_), stream_.get()),
+                   "zeroing of a word");
+        cuda::launch_peak(
+            kernels_, stream_.get(), static_cast<DType>(segment.dtype),
+            {.records = segment.blocks,
+             .count = cuda::tile_count(segment.outputs) * cuda::record_count(matrix.k),
+             .peak = sink_});
+        float peak = 0.0F;
+        check_cuda(driver_,
+                   driver_.copy_to_host(&peak, address_of(sink_), sizeof(peak), stream_.get()),
+                   "copy of a word");
+        synchronize("largest weight");
+        segment.unit = cuda::weight_unit(peak);
+    }
 }
 
 /// Zeroed once: every launch leaves the arrivals at zero.
@@ -246,9 +272,7 @@ void CudaBackendImpl::reserve_matmul(std::int64_t inputs_max) {
     };
     cuda::MatmulScratch& scratch = op_.matmul;
     scratch.k_records = static_cast<std::int32_t>(records);
-    scratch.x = reinterpret_cast<std::uint8_t*>(take(kColumns * records * cuda::kRecordInputs * 2));
-    scratch.x_scales = reinterpret_cast<float*>(take(kColumns * records * 4));
-    scratch.x_sums = reinterpret_cast<float*>(take(kColumns * records * 8 * 4));
+    scratch.x = reinterpret_cast<std::uint8_t*>(take(records * cuda::wide_stage_bytes(kColumns)));
     scratch.x_factors = reinterpret_cast<float*>(take(kColumns * 4));
     scratch.partials =
         reinterpret_cast<float*>(take(cuda::matmul_partial_floats(facts_.multiprocessors) * 4));

@@ -10,6 +10,7 @@
 namespace kernels::cuda {
 namespace {
 
+constexpr std::size_t kWideWidths = 3;
 constexpr std::size_t kLinearFirst = static_cast<std::size_t>(KernelId::kLinearFirst);
 
 constexpr KernelName kNames[] = {
@@ -24,8 +25,9 @@ constexpr KernelName kNames[] = {
     {"attention_4", "attention"},
     {"attention_8", "attention"},
     {"read_stream", "read_stream"},
-    {"prepare_x", "prepare_x"},
-    // One for each of kMatmulTypes, in its order; then two: 8 and 16 columns; then whole tiles.
+    {"prepare_wide", "prepare_wide"},
+    // One for each of kMatmulTypes, in its order; again; again; then three: 16, 32, 64 columns;
+    // then whole tiles.
     {"pack_iq4_xs", "pack"},
     {"pack_q6_k", "pack"},
     {"pack_q5_k", "pack"},
@@ -33,20 +35,41 @@ constexpr KernelName kNames[] = {
     {"pack_q4_k", "pack"},
     {"pack_q4_0", "pack"},
     {"pack_iq4_nl", "pack"},
+    {"matmul_peak_iq4_xs", "matmul_peak"},
+    {"matmul_peak_q6_k", "matmul_peak"},
+    {"matmul_peak_q5_k", "matmul_peak"},
+    {"matmul_peak_q8_0", "matmul_peak"},
+    {"matmul_peak_q4_k", "matmul_peak"},
+    {"matmul_peak_q4_0", "matmul_peak"},
+    {"matmul_peak_iq4_nl", "matmul_peak"},
     {"matmul_iq4_xs_8", "matmul_iq4_xs"},
-    {"matmul_iq4_xs_16", "matmul_iq4_xs"},
     {"matmul_q6_k_8", "matmul_q6_k"},
-    {"matmul_q6_k_16", "matmul_q6_k"},
     {"matmul_q5_k_8", "matmul_q5_k"},
-    {"matmul_q5_k_16", "matmul_q5_k"},
     {"matmul_q8_0_8", "matmul_q8_0"},
-    {"matmul_q8_0_16", "matmul_q8_0"},
     {"matmul_q4_k_8", "matmul_q4_k"},
-    {"matmul_q4_k_16", "matmul_q4_k"},
     {"matmul_q4_0_8", "matmul_q4_0"},
-    {"matmul_q4_0_16", "matmul_q4_0"},
     {"matmul_iq4_nl_8", "matmul_iq4_nl"},
-    {"matmul_iq4_nl_16", "matmul_iq4_nl"},
+    {"matmul_iq4_xs_wide_16", "matmul_iq4_xs"},
+    {"matmul_iq4_xs_wide_32", "matmul_iq4_xs"},
+    {"matmul_iq4_xs_wide_64", "matmul_iq4_xs"},
+    {"matmul_q6_k_wide_16", "matmul_q6_k"},
+    {"matmul_q6_k_wide_32", "matmul_q6_k"},
+    {"matmul_q6_k_wide_64", "matmul_q6_k"},
+    {"matmul_q5_k_wide_16", "matmul_q5_k"},
+    {"matmul_q5_k_wide_32", "matmul_q5_k"},
+    {"matmul_q5_k_wide_64", "matmul_q5_k"},
+    {"matmul_q8_0_wide_16", "matmul_q8_0"},
+    {"matmul_q8_0_wide_32", "matmul_q8_0"},
+    {"matmul_q8_0_wide_64", "matmul_q8_0"},
+    {"matmul_q4_k_wide_16", "matmul_q4_k"},
+    {"matmul_q4_k_wide_32", "matmul_q4_k"},
+    {"matmul_q4_k_wide_64", "matmul_q4_k"},
+    {"matmul_q4_0_wide_16", "matmul_q4_0"},
+    {"matmul_q4_0_wide_32", "matmul_q4_0"},
+    {"matmul_q4_0_wide_64", "matmul_q4_0"},
+    {"matmul_iq4_nl_wide_16", "matmul_iq4_nl"},
+    {"matmul_iq4_nl_wide_32", "matmul_iq4_nl"},
+    {"matmul_iq4_nl_wide_64", "matmul_iq4_nl"},
     {"matmul_iq4_xs_whole", "matmul_iq4_xs"},
     {"matmul_q6_k_whole", "matmul_q6_k"},
     {"matmul_q5_k_whole", "matmul_q5_k"},
@@ -84,8 +107,11 @@ constexpr KernelName kNames[] = {
     {"linear_iq4_xs_8", "linear_block256"},
 };
 static_assert(std::size(kNames) == kLinearFirst + 2 * kLinearTypes.size());
-static_assert(kernel_after(KernelId::kPackFirst, kMatmulTypes.size()) == KernelId::kMatmulFirst);
-static_assert(kernel_after(KernelId::kMatmulFirst, 2 * kMatmulTypes.size()) ==
+static_assert(kernel_after(KernelId::kPackFirst, kMatmulTypes.size()) == KernelId::kPeakFirst);
+static_assert(kernel_after(KernelId::kPeakFirst, kMatmulTypes.size()) == KernelId::kMatmulFirst);
+static_assert(kernel_after(KernelId::kMatmulFirst, kMatmulTypes.size()) ==
+              KernelId::kMatmulWideFirst);
+static_assert(kernel_after(KernelId::kMatmulWideFirst, kWideWidths* kMatmulTypes.size()) ==
               KernelId::kMatmulWholeFirst);
 static_assert(kernel_after(KernelId::kMatmulWholeFirst, kWholeTypes) == KernelId::kLinearFirst);
 
@@ -109,24 +135,21 @@ int matmul_type_index(DType dtype) {
     return index_in(kMatmulTypes, dtype);
 }
 
-MatmulKernel matmul_kernel(int type_index, int columns, bool is_whole) {
+KernelId matmul_kernel(int type_index, int columns, bool is_whole) {
     const auto type = static_cast<std::size_t>(type_index);
-    constexpr int kThreads = kMatmulUnitTiles * 32;
     if (is_whole) {
         assert(type < kWholeTypes && "the plan knows which types have one");
-        return {kernel_after(KernelId::kMatmulWholeFirst, type), kThreads};
+        return kernel_after(KernelId::kMatmulWholeFirst, type);
     }
-    // As the .cu files say: a warp owns one row tile, or two where registers ask for it.
-    const DType dtype = kMatmulTypes[type];
-    const bool has_two =
-        columns > 8 && (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL);
-    return {kernel_after(KernelId::kMatmulFirst, 2 * type + (columns > 8 ? 1 : 0)),
-            has_two ? kThreads / 2 : kThreads};
+    if (columns == kMatmulFewColumns) return kernel_after(KernelId::kMatmulFirst, type);
+    const std::size_t width = columns == 16 ? 0 : columns == 32 ? 1 : 2;
+    return kernel_after(KernelId::kMatmulWideFirst, kWideWidths * type + width);
 }
 
 std::vector<KernelId> matmul_kernels(std::size_t type_index) {
-    std::vector<KernelId> ids = {kernel_after(KernelId::kMatmulFirst, 2 * type_index),
-                                 kernel_after(KernelId::kMatmulFirst, 2 * type_index + 1)};
+    std::vector<KernelId> ids = {kernel_after(KernelId::kMatmulFirst, type_index)};
+    for (std::size_t width = 0; width < kWideWidths; ++width)
+        ids.push_back(kernel_after(KernelId::kMatmulWideFirst, kWideWidths * type_index + width));
     if (type_index < kWholeTypes)
         ids.push_back(kernel_after(KernelId::kMatmulWholeFirst, type_index));
     return ids;

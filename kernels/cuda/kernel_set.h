@@ -34,11 +34,13 @@ enum class KernelId : std::size_t {
     kAttention4,
     kAttention8,
     kReadStream,
-    kPrepareX,
-    kPackFirst,                             // one for each of kMatmulTypes
-    kMatmulFirst = kPackFirst + 7,          // then 8 and 16 columns of each of kMatmulTypes
-    kMatmulWholeFirst = kMatmulFirst + 14,  // then one for each of the first kWholeTypes of them
-    kLinearFirst = kMatmulWholeFirst + 4,   // then one row and eight rows of each of kLinearTypes
+    kPrepareWide,
+    kPackFirst,                                 // one for each of kMatmulTypes
+    kPeakFirst = kPackFirst + 7,                // then one for each of them
+    kMatmulFirst = kPeakFirst + 7,              // then one for each of them
+    kMatmulWideFirst = kMatmulFirst + 7,        // then 16, 32 and 64 columns of each of them
+    kMatmulWholeFirst = kMatmulWideFirst + 21,  // then one for each of the first kWholeTypes
+    kLinearFirst = kMatmulWholeFirst + 4,  // then one row and eight rows of each of kLinearTypes
 };
 
 /// Types with a packed order and a matmul_mma, in the order of their kernels.
@@ -66,12 +68,8 @@ std::span<const KernelName> kernel_names();
 int linear_type_index(DType dtype);
 int matmul_type_index(DType dtype);
 
-/// Kernel and threads of a block for the type's index.
-struct MatmulKernel {
-    KernelId id;
-    int threads;
-};
-MatmulKernel matmul_kernel(int type_index, int columns, bool is_whole);
+/// The kernel for the type's index.
+KernelId matmul_kernel(int type_index, int columns, bool is_whole);
 /// All of a type.
 std::vector<KernelId> matmul_kernels(std::size_t type_index);
 

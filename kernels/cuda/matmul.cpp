@@ -1,5 +1,5 @@
-// matmul_mma, and prepare_x in front of it when rows are many: as many rows at a time as a kernel
-// has columns.
+// matmul_mma up to eight rows; above, prepare_wide and matmul_wide, as many rows at a time as a
+// kernel has columns.
 #include <algorithm>
 #include <cassert>
 
@@ -36,16 +36,15 @@ void launch_prepare(const OpContext& context, const LinearJob& job, std::int64_t
                     std::int64_t rows) {
     const MatmulScratch& scratch = context.matmul;
     PrepareXParams p{};
+    p.columns = wide_columns(rows);
     p.rows = job.live_rows;
     p.first_row = static_cast<std::int32_t>(first_row);
     p.input = input_of(job);
     p.k_records = static_cast<std::int32_t>(record_count(job.matrix->k));
     assert(p.k_records <= scratch.k_records && "prepare was told the largest K");
     p.y = scratch.x;
-    p.scales = scratch.x_scales;
-    p.sums = scratch.x_sums;
     p.factors = scratch.x_factors;
-    context.kernels->launch(KernelId::kPrepareX,
+    context.kernels->launch(KernelId::kPrepareWide,
                             {.x = rows, .threads = kPrepareThreads, .overlaps_previous = true},
                             context.stream, p);
 }
@@ -71,10 +70,9 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.k_records = plan->cut.k_records;
     p.groups = plan->cut.groups;
     p.blocks = plan->cut.blocks;
-    if (matmul_makes_x(rows)) p.input = input_of(job);
+    p.input = input_of(job);
     p.x = scratch.x;
-    p.x_scales = scratch.x_scales;
-    p.x_sums = scratch.x_sums;
+    p.weight_unit = segment.unit;
     p.x_factors = scratch.x_factors;
     p.window_slots = plan->window_slots;
     p.window_columns = plan->window_columns;
@@ -89,11 +87,9 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.epilogue = range.epilogue;
     p.partials = scratch.partials;
     p.arrivals = scratch.arrivals;
-    const MatmulKernel kernel =
-        matmul_kernel(matmul_type_index(dtype), plan->columns, plan->is_whole);
-    context.kernels->launch(kernel.id,
+    context.kernels->launch(matmul_kernel(matmul_type_index(dtype), plan->columns, plan->is_whole),
                             {.x = plan->cut.blocks,
-                             .threads = kernel.threads,
+                             .threads = plan->threads,
                              .shared_bytes = plan->shared_bytes,
                              .overlaps_previous = true},
                             context.stream, p);
@@ -107,10 +103,20 @@ void launch_matmul(const OpContext& context, const LinearJob& job, const OutputR
         return;
     for (std::int64_t first = 0; first < job.rows; first += kMatmulColumnsMax) {
         const std::int64_t rows = std::min<std::int64_t>(kMatmulColumnsMax, job.rows - first);
-        if (!matmul_makes_x(rows)) launch_prepare(context, job, first, rows);
+        if (job.rows > kMatmulFewColumns) launch_prepare(context, job, first, rows);
         for (const SegmentView& segment : segments)
             if (touches(segment, range)) launch_segment(context, job, range, segment, first, rows);
     }
+}
+
+void launch_peak(KernelSet& kernels, StreamHandle stream, DType dtype, const PeakParams& params) {
+    constexpr int kThreads = 256;
+    constexpr std::int64_t kBlocksMax = 1024;
+    constexpr std::int64_t kWarps = kThreads / 32;
+    kernels.launch(
+        kernel_after(KernelId::kPeakFirst, static_cast<std::size_t>(matmul_type_index(dtype))),
+        {.x = std::min(kBlocksMax, (params.count + kWarps - 1) / kWarps), .threads = kThreads},
+        stream, params);
 }
 
 }  // namespace kernels::cuda

@@ -13,13 +13,29 @@
 namespace kernels::cuda {
 
 inline constexpr int kMatmulUnitTiles = 16;     // row tiles of a unit
-inline constexpr int kMatmulColumnsMax = 16;    // tokens of one launch; more take several
+inline constexpr int kMatmulFewColumns = 8;     // blocks make their own x' up to here
+inline constexpr int kMatmulColumnsMax = 64;    // tokens of one launch; more take several
+inline constexpr int kMatmulThreads = 512;      // of matmul_mma: a warp owns a row tile of a unit
 inline constexpr int kMatmulPartRows = 128;     // of 32 floats: parts of cut tiles within a block
 inline constexpr int kMatmulInputsMax = 32768;  // squares of a row's records lie in shared memory
 
-/// Do blocks make their own binary16 rows of x, without a kernel in front? The bits are the same.
-constexpr bool matmul_makes_x(std::int64_t rows) {
-    return rows <= 8;
+/// x' of one record for matmul_wide: [columns][512] bytes, the 64-byte halves of 128 swapped in odd
+/// columns.
+constexpr int wide_stage_bytes(int columns) {
+    return 512 * columns;
+}
+/// Of the ring, so that it fits beside the table.
+constexpr int wide_stages(int columns) {
+    return columns <= 32 ? 8 : 4;
+}
+constexpr int wide_columns(std::int64_t rows) {
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+/// Row tiles a warp of matmul_wide owns: a fragment of x' serves both.
+inline constexpr int kWideRowTiles = 2;
+constexpr int wide_threads() {
+    return kMatmulUnitTiles / kWideRowTiles * 32;
 }
 
 /// Units of (16 row tiles x 256 inputs) cut into runs. Host and device compute with it.

@@ -1,22 +1,31 @@
 // IQ4_XS: the kernels of matmul_mma.cuh and matmul_whole.cuh for this type.
 #include "kernels/cuda/matmul_mma.cuh"
 #include "kernels/cuda/matmul_whole.cuh"
+#include "kernels/cuda/matmul_wide.cuh"
 
 namespace kernels::cuda {
 
 using Format = MatmulFormat<DType::kIQ4_XS>;
 
-extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
+extern "C" __global__ void __launch_bounds__(kMatmulThreads, 1)
     matmul_iq4_xs_8(const __grid_constant__ MatmulParams p) {
-    matmul_mma<Format, 8, 1>(p);
-}
-extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
-    matmul_iq4_xs_16(const __grid_constant__ MatmulParams p) {
-    matmul_mma<Format, 16, 1, false>(p);
+    matmul_mma<Format>(p);
 }
 extern "C" __global__ void __launch_bounds__(kWholeThreads, 1)
     matmul_iq4_xs_whole(const __grid_constant__ MatmulParams p) {
     matmul_whole<Format>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_iq4_xs_wide_16(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 16>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_iq4_xs_wide_32(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 32>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_iq4_xs_wide_64(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 64>(p);
 }
 
 }  // namespace kernels::cuda

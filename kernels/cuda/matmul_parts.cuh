@@ -35,12 +35,6 @@ __device__ inline float2 load_shared_pair(std::uint32_t address) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
     return v;
 }
-__device__ inline void copy_async16(std::uint32_t to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ inline void wait_for_copies() {
-    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
-}
 __device__ inline void wait_for_previous_kernel() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
@@ -128,68 +122,63 @@ __device__ inline void add_scaled(Sums<kTiles>& sums, int n, const ScalePair& sc
     sums.v[n][3] = fmaf(scale.high, c[3], sums.v[n][3]);
 }
 
-/// Two steps of each of the warp's row tiles, then the next two: a fragment of x serves all tiles.
-template <class Format, int kTiles, int kRowTiles>
-__device__ inline void multiply_records(const Format (&records)[kRowTiles], const LaneTable& table,
-                                        const WindowView& window,
-                                        const std::uint32_t (&column_address)[kTiles], int slot,
-                                        Sums<kTiles> (&sums)[kRowTiles]) {
-    constexpr bool kIsPair = Format::kGroupSteps == 2;  // both steps share a scale
-    Sums<kTiles> own[kRowTiles];                        // of this record
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r)
-        own[r].clear();
-#pragma unroll
-    for (int pair = 0; pair < kRecordInputs / kStepInputs / 2; ++pair) {
-        Fragment first[kRowTiles], second[kRowTiles];
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-            first[r] = records[r].fragment(table, 2 * pair);
-            second[r] = records[r].fragment(table, 2 * pair + 1);
-        }
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-            const uint4 b = load_shared16(column_address[n] + 512 * slot + 64 * pair);
-            float2 x_sum{};
-            if constexpr (Format::kHasMinimum)
-                x_sum = load_shared_pair(
-                    window.sums +
-                    ((8 * slot + pair) * 8 * kTiles + 8 * n + 2 * (lane_index() % 4)) * 4);
-#pragma unroll
-            for (int r = 0; r < kRowTiles; ++r) {
-                float c[4] = {};
-                mma_16_8_16(c, first[r], b.x, b.y);
-                if constexpr (kIsPair) {
-                    mma_16_8_16(c, second[r], b.z, b.w);
-                    add_scaled(own[r], n, records[r].scale(pair), c);
-                } else {
-                    float e[4] = {};
-                    mma_16_8_16(e, second[r], b.z, b.w);
-                    add_scaled(own[r], n, records[r].scale(2 * pair), c);
-                    add_scaled(own[r], n, records[r].scale(2 * pair + 1), e);
-                }
-                if constexpr (Format::kHasMinimum) {
-                    const ScalePair minimum = records[r].minimum(pair);
-                    const float x[4] = {x_sum.x, x_sum.y, x_sum.x, x_sum.y};
-                    add_scaled(own[r], n, {-minimum.low, -minimum.high}, x);
-                }
-            }
-        }
+/// One pair of steps of a row tile times eight columns (`b` as two B operands), scaled.
+template <class Format, int kTiles>
+__device__ inline void multiply_pair(const Format& record, int pair, const Fragment& first,
+                                     const Fragment& second, const uint4& b, int n,
+                                     Sums<kTiles>& sums) {
+    float c[4] = {};
+    mma_16_8_16(c, first, b.x, b.y);
+    if constexpr (Format::kGroupSteps == 2) {  // both steps share a scale
+        mma_16_8_16(c, second, b.z, b.w);
+        add_scaled(sums, n, record.scale(pair), c);
+    } else {
+        float e[4] = {};
+        mma_16_8_16(e, second, b.z, b.w);
+        add_scaled(sums, n, record.scale(2 * pair), c);
+        add_scaled(sums, n, record.scale(2 * pair + 1), e);
     }
+}
+/// And what the minima of the group take away: `x_sum` of the columns' 32 inputs.
+template <class Format, int kTiles>
+__device__ inline void subtract_minimum(const Format& record, int pair, const float2& x_sum, int n,
+                                        Sums<kTiles>& sums) {
+    const ScalePair minimum = record.minimum(pair);
+    const float x[4] = {x_sum.x, x_sum.y, x_sum.x, x_sum.y};
+    add_scaled(sums, n, {-minimum.low, -minimum.high}, x);
+}
+
+/// A record times a slot of the window, while `next` comes in, if `kReloads`.
+template <bool kReloads, class Format>
+__device__ inline void multiply_record(Format& record, const RecordSource& next,
+                                       const LaneTable& table, const WindowView& window,
+                                       std::uint32_t column_address, int slot, Sums<1>& sums) {
+    const int lane = lane_index();
+    constexpr bool kHasTwoSides = Format::kSidePair < kRecordPairs;
+    typename Format::Side side{};
+    Sums<1> own;  // of this record
+    own.clear();
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-        const float2 scale = load_shared_pair(
-            window.scales + (slot * 8 * kTiles + 8 * n + 2 * (lane_index() % 4)) * 4);
-#pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-            float* sum = sums[r].v[n];
-            const float* add = own[r].v[n];
-            sum[0] = fmaf(scale.x, add[0], sum[0]);
-            sum[1] = fmaf(scale.y, add[1], sum[1]);
-            sum[2] = fmaf(scale.x, add[2], sum[2]);
-            sum[3] = fmaf(scale.y, add[3], sum[3]);
-        }
+    for (int pair = 0; pair < kRecordPairs; ++pair) {
+        const Fragment first = record.fragment(table, 2 * pair);
+        const Fragment second = record.fragment(table, 2 * pair + 1);
+        const uint4 b = load_shared16(column_address + 512 * slot + 64 * pair);
+        multiply_pair(record, pair, first, second, b, 0, own);
+        if constexpr (kReloads) record.reload(next, lane, pair);
+        if (kReloads && kHasTwoSides && pair == Format::kSidePair) side.load(next, lane);
+        if constexpr (Format::kHasMinimum)
+            subtract_minimum(
+                record, pair,
+                load_shared_pair(window.sums + ((8 * slot + pair) * 8 + 2 * (lane % 4)) * 4), 0,
+                own);
     }
+    const float2 scale = load_shared_pair(window.scales + (slot * 8 + 2 * (lane % 4)) * 4);
+    sums.v[0][0] = fmaf(scale.x, own.v[0][0], sums.v[0][0]);
+    sums.v[0][1] = fmaf(scale.y, own.v[0][1], sums.v[0][1]);
+    sums.v[0][2] = fmaf(scale.x, own.v[0][2], sums.v[0][2]);
+    sums.v[0][3] = fmaf(scale.y, own.v[0][3], sums.v[0][3]);
+    if constexpr (kReloads && kHasTwoSides) record.side = side;
+    if constexpr (kReloads && !kHasTwoSides) record.side.load(next, lane);
 }
 
 /// What a window holds: `slots` records from record `first` on, around the end of K.
@@ -267,44 +256,9 @@ __device__ void make_window(const MatmulParams& p, const WindowView& window,
     }
 }
 
-/// Takes x' of a window from what prepare_x made.
-template <class Format, int kTiles>
-__device__ void copy_window(const MatmulParams& p, const WindowView& window,
-                            const WindowPart& part) {
-    constexpr int kColumns = 8 * kTiles;
-    const int thread = static_cast<int>(threadIdx.x);
-    const int threads = static_cast<int>(blockDim.x);
-    const auto record_of = [&](int slot) {
-        const int record = part.first + slot;
-        return record < p.k_records ? record : record - p.k_records;
-    };
-    for (int chunk = thread; chunk < part.slots * 32; chunk += threads) {  // of 16 bytes
-        const std::uint8_t* from = p.x + 512 * record_of(chunk / 32) + 16 * (chunk % 32);
-        for (int column = 0; column < part.columns; ++column)
-            copy_async16(window.x + column * window.column_bytes + 16 * chunk,
-                         from + static_cast<std::int64_t>(column) * p.k_records * 512);
-    }
-    for (int i = thread; i < part.slots * part.columns; i += threads) {
-        const int column = i / part.slots;
-        const int slot = i % part.slots;
-        store_shared(window.scales + (slot * kColumns + column) * 4,
-                     p.x_scales[column * p.k_records + record_of(slot)]);
-    }
-    if constexpr (Format::kHasMinimum)
-        for (int i = thread; i < part.slots * 8 * part.columns; i += threads) {
-            const int column = i / (8 * part.slots);
-            const int group = i % (8 * part.slots);
-            store_shared(window.sums + (group * kColumns + column) * 4,
-                         p.x_sums[8 * (column * p.k_records + record_of(group / 8)) + group % 8]);
-        }
-    if (part.is_first && thread < part.columns)
-        store_shared(window.factors + 4 * thread, p.x_factors[thread]);
-    wait_for_copies();
-}
-
 /// Stores the finished sums of a tile.
 template <int kTiles>
-__device__ void store_tile(const MatmulParams& p, const WindowView& window, int tile, int columns,
+__device__ void store_tile(const MatmulParams& p, std::uint32_t factors, int tile, int columns,
                            const Sums<kTiles>& sums) {
     const int g = lane_index() / 4;
     // Interleaved: row g is output 8 tile + g of the first half, row g + 8 the same of the second.
@@ -319,7 +273,7 @@ __device__ void store_tile(const MatmulParams& p, const WindowView& window, int 
             const int column = 8 * n + 2 * (lane_index() % 4) + c;
             if (column >= columns) continue;
             const int m = p.first_row + column;
-            const float scale = load_shared(window.factors + 4 * column);
+            const float scale = load_shared(factors + 4 * column);
             float a = sums.v[n][c] * scale;
             float b = sums.v[n][2 + c] * scale;
             if (p.bias != nullptr) {

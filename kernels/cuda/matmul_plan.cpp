@@ -1,6 +1,9 @@
 #include "kernels/cuda/matmul_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "kernels/cuda/pack_host.h"
 
@@ -25,8 +28,18 @@ TypeFacts facts_of(DType dtype) {
             .has_whole = dtype != DType::kQ4_K && dtype != DType::kQ4_0 && dtype != DType::kIQ4_NL};
 }
 
-constexpr std::int32_t columns_for(std::int64_t rows) {
-    return rows <= 8 ? 8 : 16;
+/// Of the kernel for a pass. A step's rows share a numerics id, so that a last pass of few rows
+/// goes the way of the others.
+constexpr std::int32_t columns_for(const MatmulQuery& query) {
+    return query.step_rows <= kMatmulFewColumns ? kMatmulFewColumns : wide_columns(query.rows);
+}
+
+/// Shared memory as WideMemory in matmul_wide.cuh lays it out.
+constexpr std::int32_t wide_bytes(bool has_table, std::int32_t columns) {
+    constexpr std::int32_t kBarrierBytes = 16;  // full and empty
+    return (has_table ? kTableBytes : 0) +
+           wide_stages(columns) * (wide_stage_bytes(columns) + kBarrierBytes) +
+           columns * kFloatBytes;
 }
 
 /// Shared memory as WindowView in matmul_parts.cuh lays it out.
@@ -61,20 +74,48 @@ bool is_whole(const MatmulQuery& query, const TypeFacts& facts, const MatmulCut&
     return need.fixed + k_records * need.per_slot <= query.shared_bytes_max;
 }
 
+/// How much of x a block of matmul_mma or matmul_whole holds; or why it holds too little.
+std::optional<std::string> plan_window(const MatmulQuery& query, const TypeFacts& facts,
+                                       MatmulPlan& plan) {
+    plan.window_columns = static_cast<std::int32_t>(query.rows);
+    const SharedNeed need = shared_need(facts, plan);
+    const std::int32_t run = (plan.cut.units() + plan.cut.blocks - 1) / plan.cut.blocks;
+    // Distinct records of a run.
+    const std::int32_t wanted =
+        plan.is_whole ? plan.cut.k_records : std::min(plan.cut.k_records, run);
+    const std::int32_t fitting = (query.shared_bytes_max - need.fixed) / need.per_slot;
+    if (fitting < 1)
+        return std::to_string(query.shared_bytes_max) +
+               " bytes of shared memory do not hold one record of x";
+    plan.window_slots = std::min(wanted, fitting);
+    plan.shared_bytes = need.fixed + plan.window_slots * need.per_slot;
+    return std::nullopt;
+}
+
 /// What a row's bits depend on: type, order of sums, the cut. Never the number of rows.
 std::uint64_t numerics_of(const MatmulQuery& query, const MatmulPlan& plan) {
-    constexpr std::uint64_t kKernelVersion =
-        2;  // scales after the mma; groups, then records in order of k
+    constexpr std::uint64_t kKernelVersion = 3;  // up to 8 rows scales after the mma, groups, then
+                                                 // records in order of k; above before it
     std::uint64_t id = kKernelVersion;
     for (const std::int64_t part :
          {static_cast<std::int64_t>(query.dtype), query.tiles,
           static_cast<std::int64_t>(plan.cut.k_records), static_cast<std::int64_t>(plan.cut.blocks),
-          std::int64_t{plan.is_whole ? 1 : 0}})
+          std::int64_t{plan.is_whole                      ? 1
+                       : plan.columns > kMatmulFewColumns ? 2
+                                                          : 0}})
         id = (id ^ static_cast<std::uint64_t>(part)) * 0x100000001B3ULL;  // FNV-1a's prime
     return id;
 }
 
 }  // namespace
+
+float weight_unit(float peak) {
+    constexpr int kLargestExponent = 14;
+    constexpr int kExponentMax = 100;  // its inverse stays normal
+    if (!(peak > 0.0F) || !std::isfinite(peak)) return 1.0F;
+    return std::ldexp(1.0F,
+                      std::clamp(kLargestExponent - std::ilogb(peak), -kExponentMax, kExponentMax));
+}
 
 std::int64_t matmul_partial_floats(std::int32_t multiprocessors) {
     return std::int64_t{2} * multiprocessors * kMatmulUnitTiles * kTileRows * kMatmulColumnsMax;
@@ -97,28 +138,25 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
         return tl::unexpected<std::string>("the device has no multiprocessors");
 
     MatmulPlan plan;
-    plan.columns = columns_for(query.rows);
+    plan.columns = columns_for(query);
+    plan.threads = plan.columns > kMatmulFewColumns ? wide_threads() : kMatmulThreads;
     plan.cut = {.groups = static_cast<std::int32_t>(groups),
                 .k_records = static_cast<std::int32_t>(k_records),
                 .blocks = static_cast<std::int32_t>(
                     std::min<std::int64_t>(query.multiprocessors, groups * k_records))};
-    plan.window_columns = static_cast<std::int32_t>(query.rows);
     const TypeFacts facts = facts_of(query.dtype);
     plan.is_whole = is_whole(query, facts, plan.cut);
     if (plan.is_whole)
         plan.cut.blocks =
             static_cast<std::int32_t>(std::min<std::int64_t>(query.multiprocessors, query.tiles));
-    const SharedNeed need = shared_need(facts, plan);
-    const std::int32_t run = (plan.cut.units() + plan.cut.blocks - 1) / plan.cut.blocks;
-    // Distinct records of a run.
-    const std::int32_t wanted =
-        plan.is_whole ? plan.cut.k_records : std::min(plan.cut.k_records, run);
-    const std::int32_t fitting = (query.shared_bytes_max - need.fixed) / need.per_slot;
-    if (fitting < 1)
-        return tl::unexpected(std::to_string(query.shared_bytes_max) +
-                              " bytes of shared memory do not hold one record of x");
-    plan.window_slots = std::min(wanted, fitting);
-    plan.shared_bytes = need.fixed + plan.window_slots * need.per_slot;
+    if (plan.columns > kMatmulFewColumns) {
+        plan.shared_bytes = wide_bytes(facts.has_table, plan.columns);
+        if (plan.shared_bytes > query.shared_bytes_max)
+            return tl::unexpected(std::to_string(query.shared_bytes_max) +
+                                  " bytes of shared memory do not hold the ring of x");
+    } else if (auto refusal = plan_window(query, facts, plan)) {
+        return tl::unexpected(*std::move(refusal));
+    }
     plan.partial_floats =
         std::int64_t{2} * plan.cut.blocks * kMatmulUnitTiles * kTileRows * plan.columns;
     plan.weight_bytes = query.tiles * k_records * record_bytes(query.dtype);

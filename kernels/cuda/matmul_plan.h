@@ -1,4 +1,4 @@
-// The plan of a product of a packed matrix with few tokens: pure host code, without CUDA.
+// The plan of a product of a packed matrix with up to 64 tokens: pure host code, without CUDA.
 //
 // Which kernel, how much of x shared memory holds, how the work is cut (matmul_cut.h). A refusal is
 // text. `numerics_id` names what a row's bits depend on: equal ids, equal bits, whatever the batch.
@@ -25,7 +25,8 @@ struct MatmulQuery {
 };
 
 struct MatmulPlan {
-    std::int32_t columns = 8;       // 8 or 16: which kernel
+    std::int32_t columns = 8;  // 8: matmul_mma or matmul_whole; 16, 32, 64: matmul_wide
+    std::int32_t threads = 0;
     bool is_whole = false;          // matmul_whole: blocks own whole tiles
     MatmulCut cut{};                // of units over blocks; when whole, of tiles (k_records stays)
     std::int32_t window_slots = 0;  // records of x that shared memory holds
@@ -38,6 +39,9 @@ struct MatmulPlan {
 
 /// The plan, or why there is none.
 tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query);
+
+/// The power of two that puts a matrix's largest weight into [2^14, 2^15); 1 when it has none.
+float weight_unit(float peak);
 
 /// What all plans for one matrix need at most: scratch is reserved once.
 std::int64_t matmul_partial_floats(std::int32_t multiprocessors);

@@ -1,22 +1,31 @@
 // Q6_K: the kernels of matmul_mma.cuh and matmul_whole.cuh for this type.
 #include "kernels/cuda/matmul_mma.cuh"
 #include "kernels/cuda/matmul_whole.cuh"
+#include "kernels/cuda/matmul_wide.cuh"
 
 namespace kernels::cuda {
 
 using Format = MatmulFormat<DType::kQ6_K>;
 
-extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
+extern "C" __global__ void __launch_bounds__(kMatmulThreads, 1)
     matmul_q6_k_8(const __grid_constant__ MatmulParams p) {
-    matmul_mma<Format, 8, 1>(p);
-}
-extern "C" __global__ void __launch_bounds__(matmul_threads(1), 1)
-    matmul_q6_k_16(const __grid_constant__ MatmulParams p) {
-    matmul_mma<Format, 16, 1>(p);
+    matmul_mma<Format>(p);
 }
 extern "C" __global__ void __launch_bounds__(kWholeThreads, 1)
     matmul_q6_k_whole(const __grid_constant__ MatmulParams p) {
     matmul_whole<Format>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_q6_k_wide_16(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 16>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_q6_k_wide_32(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 32>(p);
+}
+extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+    matmul_q6_k_wide_64(const __grid_constant__ MatmulParams p) {
+    matmul_wide<Format, 64>(p);
 }
 
 }  // namespace kernels::cuda

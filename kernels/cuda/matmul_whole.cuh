@@ -27,7 +27,7 @@ __device__ inline void store_part(const WindowView& window, bool is_first, const
         store_shared(window.part((2 * warp_index() + (is_first ? 0 : 1)) * 4 + i), sums.v[0][i]);
 }
 
-template <class Format, bool kLoadsAhead = true>
+template <class Format>
 __device__ void matmul_whole(const MatmulParams& p) {
     using Layout = RecordLayout<typename Format::Packed>;
     extern __shared__ uint4 shared[];
@@ -42,8 +42,8 @@ __device__ void matmul_whole(const MatmulParams& p) {
     const int end = cut.begin(warp_index() + 1);
     const std::uint8_t* source =
         p.records + (static_cast<std::int64_t>(first_tile) * p.k_records + begin) * Layout::kBytes;
-    Format next;
-    if (begin < end) next.load(source, lane);
+    Format record{};
+    load_record(record, {source, begin < end ? 1 : 0}, lane);
 
     const std::uint32_t base = shared_address(shared);
     const LaneTable table{.base = base, .offset = static_cast<std::uint32_t>(4 * lane)};
@@ -60,28 +60,26 @@ __device__ void matmul_whole(const MatmulParams& p) {
     __syncthreads();
 
     // Columns past the last read the last one again: their sums are never stored.
-    const std::uint32_t column_address[1] = {
-        window.x + min(lane / 4, columns - 1) * window.column_bytes + 16 * (lane % 4)};
-    Sums<1> sums[1];
-    sums[0].clear();
+    const std::uint32_t column_address =
+        window.x + min(lane / 4, columns - 1) * window.column_bytes + 16 * (lane % 4);
+    Sums<1> sums;
+    sums.clear();
     int k_record = begin % p.k_records;
     int tile = begin / p.k_records;
     const int run_tile = tile;
     bool is_whole = k_record == 0;  // the run holds the tile from its first record on
     for (int unit = begin; unit < end; ++unit) {
-        if (!kLoadsAhead && unit != begin) next.load(source, lane);
-        const Format current[1] = {next};
         source += Layout::kBytes;
-        if (kLoadsAhead && unit + 1 < end) next.load(source, lane);
-        multiply_records(current, table, window, column_address, k_record, sums);
+        multiply_record<true>(record, {source, unit + 1 < end ? 1 : 0}, table, window,
+                              column_address, k_record, sums);
         ++k_record;
         const bool ends_tile = k_record == p.k_records;
         if (!ends_tile && unit + 1 < end) continue;
         if (ends_tile && is_whole)
-            store_tile(p, window, first_tile + tile, columns, sums[0]);
+            store_tile(p, window.factors, first_tile + tile, columns, sums);
         else
-            store_part(window, tile == run_tile, sums[0]);
-        sums[0].clear();
+            store_part(window, tile == run_tile, sums);
+        sums.clear();
         k_record = 0;
         ++tile;
         is_whole = true;
@@ -96,10 +94,10 @@ __device__ void matmul_whole(const MatmulParams& p) {
             const int row = (2 * other + (cut_tile == cut.first_group(other) ? 0 : 1)) * 4;
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                sums[0].v[0][i] += load_shared(window.part(row + i));
+                sums.v[0][i] += load_shared(window.part(row + i));
         }
-        store_tile(p, window, first_tile + cut_tile, columns, sums[0]);
-        sums[0].clear();
+        store_tile(p, window.factors, first_tile + cut_tile, columns, sums);
+        sums.clear();
     }
 }
 

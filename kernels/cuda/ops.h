@@ -18,9 +18,7 @@ inline constexpr int kHeadDimMax = 256;
 /// Reserved by `prepare` for matmul_mma: rows of x as it reads them, parts of shared tiles.
 struct MatmulScratch {
     std::int32_t k_records = 0;  // of the largest K
-    std::uint8_t* x = nullptr;   // [kMatmulColumnsMax, k_records] of 256 binary16
-    float* x_scales = nullptr;   // [kMatmulColumnsMax, k_records]
-    float* x_sums = nullptr;     // [kMatmulColumnsMax, k_records * 8]
+    std::uint8_t* x = nullptr;   // [k_records] stages of kMatmulColumnsMax rows
     float* x_factors = nullptr;  // [kMatmulColumnsMax]
     float* partials = nullptr;
     std::uint32_t* arrivals = nullptr;  // zero between launches
@@ -86,6 +84,8 @@ void launch_matmul(const OpContext& context, const LinearJob& job, const OutputR
 
 /// Packs file rows on the device into `packed`.
 void launch_pack(KernelSet& kernels, StreamHandle stream, DType dtype, const PackParams& params);
+/// The largest weight of packed records, to `params.peak`.
+void launch_peak(KernelSet& kernels, StreamHandle stream, DType dtype, const PeakParams& params);
 void launch_delta_net(const OpContext& context, const DeltaNetArgs& args);
 void launch_attention(const OpContext& context, const AttentionArgs& args);
 /// Reads `bytes` from `from` once with `blocks` blocks; `sink` is one word nobody reads.

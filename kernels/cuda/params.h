@@ -35,6 +35,7 @@ struct SegmentView {
     std::int32_t first;          // row of the matrix at which it begins
     std::int32_t outputs;
     std::int32_t dtype;  // kernels::DType
+    float unit;          // packed: a power of two that puts the largest weight below 2^15
     bool is_packed;
     bool is_interleaved;  // packed: tiles of 8 rows of the first half and 8 of the second
 };
@@ -94,16 +95,22 @@ struct XInput {
     bool is_paired;  // x and weight may be read by 8 bytes
 };
 
-/// Rows first_row + i as matmul_mma reads them, at place i.
+/// Rows first_row + i as matmul_wide reads them, at place i.
 struct PrepareXParams {
     const std::int32_t* rows;  // [1] live rows
     std::int32_t first_row;
     XInput input;
     std::int32_t k_records;
-    std::uint8_t* y;  // [places, k_records] records of 256 binary16, in the order of B fragments
-    float* scales;    // [places, k_records] powers of two
-    float* sums;      // [places, k_records * 8] of y over 32 inputs
-    float* factors;   // [places] 1 / rms, or 1
+    std::int32_t columns;  // of the kernel that reads: the places of a stage
+    std::uint8_t* y;       // [k_records] stages of wide_stage_bytes (matmul_cut.h)
+    float* factors;        // [columns] the row's power of two, over its rms
+};
+
+/// The largest weight of packed records.
+struct PeakParams {
+    const std::uint8_t* records;
+    std::int64_t count;
+    unsigned* peak;  // [1] bits of a f32; zero before
 };
 
 struct MatmulParams {
@@ -112,10 +119,8 @@ struct MatmulParams {
     const std::uint8_t* records;  // [tiles, k_records] of the type's record
     std::int32_t tiles, k_records;
     std::int32_t groups, blocks;  // the cut (matmul_cut.h)
-    XInput input;                 // blocks make their own records of x; or, when input.x is null,
-    const std::uint8_t* x;        // take these, as in PrepareXParams
-    const float* x_scales;
-    const float* x_sums;
+    XInput input;                 // matmul_mma makes its own records of x
+    const std::uint8_t* x;        // matmul_wide takes these, as in PrepareXParams
     const float* x_factors;
     std::int32_t window_slots;    // records of x in shared memory
     std::int32_t window_columns;  // rows of x in shared memory
@@ -127,6 +132,7 @@ struct MatmulParams {
     std::int32_t half;          // interleaved tiles: outputs / 2; else 0
     std::int32_t begin, end;    // outputs of the matrix that are stored; not for kSwiGlu
     LinearEpilogue epilogue;
+    float weight_unit;        // matmul_wide: the matrix's power of two; factors undo it
     float* partials;          // matmul_plan.h: partial_floats
     std::uint32_t* arrivals;  // [tiles] zero between launches
 };

@@ -1,5 +1,5 @@
-// One record of x, 256 inputs of a row, as matmul_mma reads it: made by a warp, the same bits whether
-// prepare_x makes it for all blocks or a block of matmul_mma for itself.
+// One record of x, 256 inputs of a row, as the products read it: made by a warp. matmul_mma has a
+// power of two for every record, matmul_wide one for the row.
 //
 // Math      v = x * weight; y = binary16(v / scale), scale the power of two that puts the record's
 //           largest |v| into [2^13, 2^14): products and their sums then keep f32's accuracy, and
@@ -68,39 +68,58 @@ __device__ inline void load_x(const XRow& row, int record, float (&v)[kChunkInpu
     }
 }
 
-template <bool kHasSums>
-__device__ inline XRecord make_x_record(const XRow& row, int record, float (&v)[kChunkInputs]) {
-    XRecord result{};
-    float largest = 0.0F;
-    if (row.weight != nullptr) {
-        const int first = record * kRecordInputs + chunk_input(lane_index(), 0);
-        float weight[kChunkInputs] = {};
-        if (first < row.k) load_chunk(row.weight + first, row.is_paired, weight);
+/// Multiplies a chunk by the norm's weights; the record's sum of squares before that, the same in
+/// every lane.
+__device__ inline float weigh_chunk(const XRow& row, int record, float (&v)[kChunkInputs]) {
+    const int first = record * kRecordInputs + chunk_input(lane_index(), 0);
+    float weight[kChunkInputs] = {};
+    if (first < row.k) load_chunk(row.weight + first, row.is_paired, weight);
+    float squares = 0.0F;
 #pragma unroll
-        for (int j = 0; j < kChunkInputs; ++j) {
-            result.squares = fmaf(v[j], v[j], result.squares);
-            v[j] *= weight[j];
-        }
-        result.squares = warp_sum(result.squares);
+    for (int j = 0; j < kChunkInputs; ++j) {
+        squares = fmaf(v[j], v[j], squares);
+        v[j] *= weight[j];
     }
-#pragma unroll
-    for (int j = 0; j < kChunkInputs; ++j)
-        largest = fmaxf(largest, fabsf(v[j]));
-    // Positive floats are ordered as integers are.
-    const int bits = static_cast<int>(__reduce_max_sync(~0U, __float_as_uint(largest)));
-    // Exponents stay inside those of normal numbers; records with infinities stay as they are.
-    int exponent = bits >> 23;
+    return warp_sum(squares);
+}
+
+struct PowerOfTwo {
+    float value, inverse;
+};
+/// What divides values whose largest has these bits. Exponents stay inside those of normal numbers;
+/// rows with infinities stay as they are.
+__device__ inline PowerOfTwo unit_of(std::uint32_t largest_bits) {
+    int exponent = static_cast<int>(largest_bits >> 23);
     exponent = exponent == 255 ? kFloatBias + kScaledExponent : max(exponent, kScaledExponent + 1);
-    result.scale = power_of_two(exponent - kScaledExponent);
-    const float inverse = power_of_two(2 * kFloatBias + kScaledExponent - exponent);
+    return {power_of_two(exponent - kScaledExponent),
+            power_of_two(2 * kFloatBias + kScaledExponent - exponent)};
+}
+
+__device__ inline uint4 round_chunk(const float (&v)[kChunkInputs], float inverse) {
     std::uint32_t pairs[kChunkInputs / 2];
 #pragma unroll
     for (int j = 0; j < kChunkInputs; j += 2)
         asm("cvt.rn.f16x2.f32 %0, %1, %2;"
             : "=r"(pairs[j / 2])
             : "f"(v[j + 1] * inverse), "f"(v[j] * inverse));
-    result.halves = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
+template <bool kHasSums>
+__device__ inline XRecord make_x_record(const XRow& row, int record, float (&v)[kChunkInputs]) {
+    XRecord result{};
+    if (row.weight != nullptr) result.squares = weigh_chunk(row, record, v);
+    float largest = 0.0F;
+#pragma unroll
+    for (int j = 0; j < kChunkInputs; ++j)
+        largest = fmaxf(largest, fabsf(v[j]));
+    // Positive floats are ordered as integers are.
+    const PowerOfTwo unit = unit_of(__reduce_max_sync(~0U, __float_as_uint(largest)));
+    result.scale = unit.value;
+    result.halves = round_chunk(v, unit.inverse);
     if constexpr (kHasSums) {
+        const std::uint32_t pairs[] = {result.halves.x, result.halves.y, result.halves.z,
+                                       result.halves.w};
 #pragma unroll
         for (const std::uint32_t pair : pairs)
             result.sum += half_to_float(static_cast<std::uint16_t>(pair & 0xFFFFU)) +

@@ -71,8 +71,10 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
         const std::string name = entry.name + "/" + entry.variant;
         const bool is_armed = entry.state == KernelState::kArmed;
         if (is_armed == is_plain)
-            result.complain(name + " is " + std::string(name_of(entry.state)) + ": " + entry.reason);
-        if ((entry.runs > 0) != is_armed) result.complain(name + " ran " + std::to_string(entry.runs));
+            result.complain(name + " is " + std::string(name_of(entry.state)) + ": " +
+                            entry.reason);
+        if ((entry.runs > 0) != is_armed)
+            result.complain(name + " ran " + std::to_string(entry.runs));
         if ((entry.fallback_runs > 0) == is_armed)
             result.complain("the fallback of " + name + " ran " +
                             std::to_string(entry.fallback_runs));
@@ -80,7 +82,7 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
     for (const CudaKernelReport& kernel : backend.kernels()) {
         const bool is_measuring = kernel.name == "read_stream";
         const bool is_matmul = kernel.name.starts_with("matmul_") ||
-                               kernel.name.starts_with("pack_") || kernel.name == "prepare_x";
+                               kernel.name.starts_with("pack_") || kernel.name == "prepare_wide";
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
         });
@@ -111,11 +113,11 @@ nlohmann::json runs_json(const CudaBackend& backend) {
 }
 
 int run(const Flags& flags) {
-    auto backend = make_cuda_backend({.device = flags.device,
-                                      .library_dir = {},
-                                      .disabled_kernels = flags.plain
-                                                              ? std::vector<std::string>{"matmul_mma"}
-                                                              : std::vector<std::string>{}});
+    auto backend =
+        make_cuda_backend({.device = flags.device,
+                           .library_dir = {},
+                           .disabled_kernels = flags.plain ? std::vector<std::string>{"matmul_mma"}
+                                                           : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/matmul_plan.h"
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ TEST(MatmulPlanTest, EveryShapeHasAPlanThatFitsForEveryRowCount) {
                 ASSERT_TRUE(plan.has_value()) << plan.error();
                 EXPECT_GE(plan->columns, rows);
                 EXPECT_LE(plan->shared_bytes, kH200SharedBytes);
-                EXPECT_GE(plan->window_slots, 1);
+                EXPECT_TRUE(rows > kMatmulFewColumns || plan->window_slots >= 1);
                 EXPECT_LE(plan->cut.blocks, kH200Multiprocessors);
                 EXPECT_LE(plan->partial_floats, matmul_partial_floats(kH200Multiprocessors));
             }
@@ -74,7 +75,7 @@ TEST(MatmulPlanTest, OneIdServesOneToEightRowsAndOneTheOthers) {
 
 TEST(MatmulPlanTest, TheLastRowsOfALargeStepShareTheIdOfTheOthers) {
     MatmulQuery rest = query_of({34816, 5120}, 1, DType::kIQ4_XS);
-    rest.step_rows = 33;  // 16 + 16 + 1
+    rest.step_rows = 65;  // 64 + 1
     EXPECT_FALSE(matmul_plan(rest)->is_whole);
     EXPECT_EQ(matmul_plan(rest)->numerics_id,
               matmul_plan(query_of({34816, 5120}, 16, DType::kIQ4_XS))->numerics_id);
@@ -154,6 +155,23 @@ TEST(MatmulPlanTest, OneTokenOfTheLargeMatricesKeepsItsWholeInputInSharedMemory)
     EXPECT_EQ(down->window_slots, 11);  // of 68: what a run of 10.3 units sees
 }
 
+TEST(MatmulPlanTest, TheUnitPutsTheLargestWeightBelowTwoToTheFifteen) {
+    for (const float peak : {1e-30F, 0.01F, 1.0F, 127.0F, 6e4F, 3e9F}) {
+        const float scaled = peak * weight_unit(peak);
+        EXPECT_GE(scaled, 16384.0F) << peak;
+        EXPECT_LT(scaled, 32768.0F) << peak;
+    }
+    EXPECT_EQ(weight_unit(0.0F), 1.0F);
+    EXPECT_EQ(weight_unit(std::numeric_limits<float>::infinity()), 1.0F);
+    EXPECT_EQ(weight_unit(std::numeric_limits<float>::quiet_NaN()), 1.0F);
+}
+
+TEST(MatmulPlanTest, WideKernelsHaveTheFewestColumnsThatHoldTheRows) {
+    for (const auto& [rows, columns] :
+         {std::pair{9, 16}, {16, 16}, {17, 32}, {32, 32}, {33, 64}, {64, 64}})
+        EXPECT_EQ(matmul_plan(query_of({5120, 6144}, rows, DType::kIQ4_XS))->columns, columns);
+}
+
 TEST(MatmulPlanTest, RefusalsSayWhy) {
     EXPECT_THAT(matmul_plan(query_of({16, 576}, 1, DType::kIQ4_XS)).error(),
                 HasSubstr("no packed order"));
@@ -165,6 +183,8 @@ TEST(MatmulPlanTest, RefusalsSayWhy) {
     MatmulQuery tiny = query_of({16, 256}, 8, DType::kIQ4_XS);
     tiny.shared_bytes_max = 48 * 1024;
     EXPECT_THAT(matmul_plan(tiny).error(), HasSubstr("do not hold one record"));
+    tiny.rows = tiny.step_rows = 64;
+    EXPECT_THAT(matmul_plan(tiny).error(), HasSubstr("do not hold the ring"));
 }
 
 TEST(ArmedTest, ARequiredKernelThatIsNotArmedIsNamedWithItsReason) {
