@@ -314,6 +314,7 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
             co_return keep;
         }
     }
+    access.ticket = head.ticket;
     const std::size_t limit = body_limit(head);
     if (head.content_length.value_or(0) > limit) {
         std::string request_id = head.request_id;

@@ -206,6 +206,11 @@ std::uint16_t HttpServer::port() const {
     return core_->acceptor.local_endpoint(ignored).port();
 }
 
+std::string HttpServer::address() const {
+    boost::system::error_code ignored;
+    return core_->acceptor.local_endpoint(ignored).address().to_string();
+}
+
 const HttpServerStats& HttpServer::stats() const {
     return core_->stats;
 }

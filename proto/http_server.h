@@ -98,6 +98,7 @@ struct HttpAccess {
     std::string fault;  // what() of an exception that left the handler
     std::uint64_t body_bytes_received = 0, body_bytes_sent = 0;
     std::chrono::steady_clock::duration duration{};
+    std::shared_ptr<void> ticket;  // of HttpRequestHead, where admit has left one
 };
 
 struct HttpServerOptions {
@@ -163,6 +164,8 @@ public:
 
     void start();
     [[nodiscard]] std::uint16_t port() const;
+    /// The address it is bound to, without port; "0.0.0.0" or "::" for all.
+    [[nodiscard]] std::string address() const;
     [[nodiscard]] const HttpServerStats& stats() const;
 
     /// No new connections; open ones go on. Idempotent.

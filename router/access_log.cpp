@@ -5,6 +5,8 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "router/admission.h"
+
 namespace router {
 namespace {
 
@@ -79,12 +81,14 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         "event=request request_id={} method={} path={} status={} outcome={} total_ms={:.1f}",
         access.request_id, proto::printable(access.method), proto::printable(access.path), status,
         name_of(outcome), milliseconds(access.duration));
+    if (const auto admission = admission_of(access.ticket); admission && admission->caller) {
+        const std::string& key = admission->caller->name;
+        line += " key=" + (key.empty() ? "-" : key);
+    }
     if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
     if (record) {
         line += fmt::format(
-            " key={} model={} class={} replica={} reason={} attempts={} prompt={} matched={} "
-            "cached={}",
-            record->key_name.empty() ? "-" : record->key_name,
+            " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
             record->model.empty() ? "-" : proto::printable(record->model),
             name_of(record->priority_class),
             record->replica ? std::to_string(*record->replica) : "-", record->reason,

@@ -68,6 +68,7 @@ App::App(const Config& config)
       client_(loop_.get_executor()),
       dispatcher_(loop_.get_executor(), config_, set_, metrics_),
       follower_(loop_.get_executor(), config_, set_, client_, metrics_),
+      keys_(dispatcher_.memory().fair_share()),
       services_{.config = config_,
                 .set = set_,
                 .dispatcher = dispatcher_,
@@ -77,6 +78,7 @@ App::App(const Config& config)
                 .decisions = decisions_,
                 .estimator = estimator_,
                 .retry_budget = retry_budget_,
+                .keys = keys_,
                 .hash_key = draw_key(),
                 .on_suspicion = [this](int index) { follower_.follow(index); },
                 .generations = {}},
@@ -84,6 +86,7 @@ App::App(const Config& config)
       server_(loop_.get_executor(), server_options(),
               [this](proto::HttpExchange& exchange) { return handlers_.serve(exchange); }),
       signals_(loop_, SIGTERM, SIGINT),
+      reload_signal_(loop_, SIGHUP),
       ticker_(loop_),
       drain_timer_(loop_) {
     follower_.on_done = [this](int index, const proto::DoneEvent& done) {
@@ -95,7 +98,24 @@ App::App(const Config& config)
         const bool is_running = dispatcher_.on_done(done, estimator_);
         if (!is_running) decisions_.note_generated(done.dispatch, done.generated);
     };
+    if (!config_.keys_file.empty()) {
+        const auto entries = read_key_file(config_.keys_file);
+        if (!entries) throw std::runtime_error(entries.error());
+        keys_.replace(*entries);
+    }
+    check_exposure();
     add_fixed_replicas();
+}
+
+/// Whoever can reach a server without keys can use it.
+void App::check_exposure() const {
+    if (keys_.is_needed() || config_.insecure_no_auth || is_loopback_address(server_.address())) {
+        return;
+    }
+    throw std::runtime_error("it would serve everybody who can reach " + server_.address() + ":" +
+                             std::to_string(server_.port()) +
+                             ", since there are no API keys; give --keys-file FILE, or --host "
+                             "127.0.0.1, or, if you mean it, --insecure-no-auth");
 }
 
 proto::HttpServerOptions App::server_options() const {
@@ -108,7 +128,7 @@ proto::HttpServerOptions App::server_options() const {
     };
     options.write_stall = config_.write_stall;
     options.connections_max = config_.connections_max;
-    options.check_host = true;
+    options.check_host = config_.keys_file.empty();
     options.allowed_hosts = config_.allowed_hosts;
     // The members it calls exist by the time the server accepts.
     auto* self = const_cast<App*>(this);
@@ -147,6 +167,7 @@ int App::run() {
         asio::co_spawn(loop_, watch_death_pipe(*config_.death_fd), must_not_fail);
     }
     wait_for_signal();
+    wait_for_reload();
     try {
         loop_.run();
     } catch (const std::exception& error) {
@@ -229,6 +250,31 @@ void App::on_signal() {
         asio::co_spawn(loop_, drain(), must_not_fail);
     } else {
         drain_timer_.cancel();
+    }
+}
+
+void App::wait_for_reload() {
+    reload_signal_.async_wait([this](const boost::system::error_code& error, int) {
+        if (error) return;
+        reload();
+        wait_for_reload();
+    });
+}
+
+/// What is wrong changes nothing: a slip of the editor must not lock everybody out.
+void App::reload() {
+    if (!config_.keys_file.empty()) {
+        const auto entries = read_key_file(config_.keys_file);
+        const auto which = static_cast<std::size_t>(Reload::kKeys);
+        if (entries) {
+            keys_.replace(*entries);
+            metrics_.reloads.at(which)->Increment();
+            spdlog::info("event=reloaded subject=keys keys={}", keys_.size());
+        } else {
+            metrics_.reloads_failed.at(which)->Increment();
+            spdlog::error("event=reload_failed subject=keys kept=old error=\"{}\"",
+                          entries.error());
+        }
     }
 }
 

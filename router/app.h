@@ -3,6 +3,7 @@
 //   TERM, INT ─▶ /ready says no ─(drain_grace)─▶ no new requests ─(drain_deadline)─▶ what still
 //   runs
 //                                                   └─ all done ──────────────────▶ ends: exit 0
+//   HUP ─▶ keys are read again; what is wrong keeps the old ones and is said in log and metrics
 //   second TERM ─▶ at once to the deadline;  death pipe closed ─▶ exit, nothing is waited for
 //
 // One io_context, one thread: everything below is that thread's.
@@ -25,6 +26,7 @@
 #include "router/dispatcher.h"
 #include "router/generation.h"
 #include "router/handlers.h"
+#include "router/key_ring.h"
 #include "router/metrics.h"
 #include "router/replica_set.h"
 #include "router/status_follower.h"
@@ -46,6 +48,9 @@ private:
     boost::asio::awaitable<void> drain();
     void wait_for_signal();
     void on_signal();
+    void wait_for_reload();
+    void reload();
+    void check_exposure() const;
     void add_fixed_replicas();
     [[nodiscard]] proto::HttpServerOptions server_options() const;
 
@@ -60,10 +65,12 @@ private:
     StatusFollower follower_;
     Estimator estimator_;
     RetryBudget retry_budget_;
+    KeyRing keys_;
     Services services_;
     Handlers handlers_;
     proto::HttpServer server_;
     boost::asio::signal_set signals_;
+    boost::asio::signal_set reload_signal_;
     boost::asio::steady_timer ticker_;
     boost::asio::steady_timer drain_timer_;  // cancelled by a second signal and by the last request
     int signals_seen_ = 0;

@@ -12,6 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "router/config_flags.h"
+
 namespace router {
 namespace {
 
@@ -58,7 +60,15 @@ std::string checked_key(std::string key) {
     return key;
 }
 
-/// A duration flag in seconds; fractions are allowed, tests use them.
+std::uint64_t fnv1a(const std::string& text) {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const char c : text)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return hash;
+}
+
+}  // namespace
+
 void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
                  const std::string& help) {
     app.add_option_function<double>(
@@ -70,15 +80,6 @@ void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseco
         ->check(CLI::Range(0.0, 86400.0))
         ->type_name("SECONDS");
 }
-
-std::uint64_t fnv1a(const std::string& text) {
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    for (const char c : text)
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    return hash;
-}
-
-}  // namespace
 
 std::string Config::digest() const {
     std::ostringstream text;
@@ -194,6 +195,7 @@ Config parse_command_line(int argc, const char* const* argv) {
     app.add_option("--allowed-host", config.allowed_hosts,
                    "Host name clients may use for this server; repeatable")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    add_surface_flags(app, config);
     app.add_flag("--decision-header,!--no-decision-header", config.decision_header,
                  "Answer with x-quadriga-decision");
     add_seconds(app, "--drain-grace-s,--drain-grace", config.drain_grace,
@@ -209,6 +211,7 @@ Config parse_command_line(int argc, const char* const* argv) {
         throw CLI::CallForHelp(app.help(), CLI::ExitCodes::Success);
     }
 
+    check_surface(config);
     // The silent replica becomes suspect at half the time after which it counts as down.
     config.silence_suspect = std::min(config.silence_suspect, config.silence_down / 2);
     config.status_silence = std::min(config.status_silence, config.silence_suspect);

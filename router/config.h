@@ -63,6 +63,12 @@ struct Config {
     std::vector<std::string> allowed_hosts;  // beside our own addresses and localhost
     bool decision_header = true;
 
+    // Who may come in.
+    std::string keys_file;  // empty: no key is needed
+    bool insecure_no_auth = false;
+    bool metrics_open = true;  // for this machine, without a key
+    bool affinity_isolate_keys = false;
+
     // Leaving.
     std::chrono::milliseconds drain_grace{5'000};
     std::chrono::milliseconds drain_deadline{600'000};

@@ -30,7 +30,6 @@ namespace router {
 struct RequestRecord {
     Outcome outcome = Outcome::kOk;
     std::string model;
-    std::string key_name;  // of the API key; empty: none. For the access line, not for the record
     PriorityClass priority_class = PriorityClass::kDefault;
     bool is_stream = false;
     std::optional<int> replica;  // the last one tried

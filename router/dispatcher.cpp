@@ -160,7 +160,10 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
         memory_.note_arrival(ticket.prompt_tokens, set_.snapshot(config_.dispatch_ahead, now), now);
     }
     const std::optional<Place> place = queue_.push(std::move(entry));
-    if (!place) co_return Refused(refuse(RejectReason::kQueueFull));
+    if (!place) {
+        co_return Refused(
+            refuse(queue_.is_full() ? RejectReason::kQueueFull : RejectReason::kKeyQueueFull));
+    }
     pump();
     if (waiter.grant) co_return std::move(waiter.grant);
 
@@ -289,40 +292,57 @@ bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
     return false;
 }
 
-std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue) {
+std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue, KeyId key) {
     if (is_draining_) return refuse(RejectReason::kDraining);
     if (!needs_queue) return std::nullopt;
     on_fleet_change();
     if (mode_ == FleetMode::kNone) return refuse(RejectReason::kNoReplicaReady);
-    if (queue_.size() >= queue_count_max()) return refuse(RejectReason::kQueueFull);
+    queue_.set_count_max(queue_count_max());
+    if (queue_.is_full()) return refuse(RejectReason::kQueueFull);
+    if (queue_.is_full_for(key)) return refuse(RejectReason::kKeyQueueFull);
     return std::nullopt;
+}
+
+proto::ApiError Dispatcher::refuse_body(std::size_t bytes, KeyId key) {
+    const bool is_share = bodies_.is_share_full(bytes, key);
+    return refuse(is_share ? RejectReason::kKeyBodiesFull : RejectReason::kBodiesFull);
+}
+
+/// What was hit, and when to come back; the number is that of the header.
+proto::ApiError Dispatcher::try_again(proto::ErrorCode code, const std::string& why) {
+    const int wait_s = computed_retry_after_s();
+    return {
+        code,
+        why + " Try again in " + std::to_string(wait_s) + (wait_s == 1 ? " second." : " seconds."),
+        {},
+        {},
+        wait_s};
 }
 
 proto::ApiError Dispatcher::refuse(RejectReason reason) {
     metrics_.rejected.at(static_cast<std::size_t>(reason))->Increment();
     switch (reason) {
-        case RejectReason::kQueueFull: {
-            const std::string places = std::to_string(queue_count_max());
-            return {proto::ErrorCode::kQueueFull,
-                    "The queue is full: " + std::to_string(queue_.size()) + " of " + places +
-                        " places are taken.",
-                    {},
-                    {},
-                    computed_retry_after_s()};
-        }
+        case RejectReason::kQueueFull:
+            return try_again(proto::ErrorCode::kQueueFull,
+                             "The queue is full: " + std::to_string(queue_.size()) + " of " +
+                                 std::to_string(queue_count_max()) + " places are taken.");
+        case RejectReason::kKeyQueueFull:
+            return try_again(proto::ErrorCode::kQueueFull,
+                             "This key has its half of the queue, " +
+                                 std::to_string(std::max<std::size_t>(1, queue_count_max() / 2)) +
+                                 " places, while others wait.");
         case RejectReason::kBodiesFull:
-            return {proto::ErrorCode::kQueueFull,
-                    "The queue is full: the requests that wait hold " +
-                        std::to_string(bodies_.bytes_used()) + " bytes.",
-                    {},
-                    {},
-                    computed_retry_after_s()};
+            return try_again(proto::ErrorCode::kQueueFull,
+                             "The queue is full: the requests that wait hold " +
+                                 std::to_string(bodies_.bytes_used()) + " bytes.");
+        case RejectReason::kKeyBodiesFull:
+            return try_again(proto::ErrorCode::kQueueFull,
+                             "This key has its half of the memory for requests, " +
+                                 std::to_string(bodies_.bytes_max() / 2) +
+                                 " bytes, while others wait.");
         case RejectReason::kQueueTimeout:
-            return {proto::ErrorCode::kQueueTimeout,
-                    "The request waited too long for a free replica.",
-                    {},
-                    {},
-                    computed_retry_after_s()};
+            return try_again(proto::ErrorCode::kQueueTimeout,
+                             "The request waited too long for a free replica.");
         case RejectReason::kNoReplicaReady: {
             const int eta_s = set_.eta_s();
             return {proto::ErrorCode::kNoReplicaReady,

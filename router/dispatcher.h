@@ -120,7 +120,10 @@ public:
 
     /// The refusal a request gets on its head alone, before its body is read. One that needs no
     /// queue is refused only when the router leaves.
-    [[nodiscard]] std::optional<proto::ApiError> refuse_early(bool needs_queue);
+    [[nodiscard]] std::optional<proto::ApiError> refuse_early(bool needs_queue,
+                                                              KeyId key = kAnonymousKey);
+    /// The refusal of a body of `key` that found no memory.
+    [[nodiscard]] proto::ApiError refuse_body(std::size_t bytes, KeyId key);
 
     /// Moves what can move.
     void pump();
@@ -151,6 +154,7 @@ private:
     void on_fleet_change();
     void on_replica_lost(const std::shared_ptr<Account>& account);
     [[nodiscard]] int computed_retry_after_s();
+    [[nodiscard]] proto::ApiError try_again(proto::ErrorCode code, const std::string& why);
     void update_gauges();
     void update_memory_gauges();
     void start(const Decision& decision, Ticket& ticket, Waiter& waiter);

@@ -32,6 +32,7 @@
 #include "router/config.h"
 #include "router/dispatcher.h"
 #include "router/estimator.h"
+#include "router/key_ring.h"
 #include "router/metrics.h"
 #include "router/pinger.h"
 #include "router/retry_budget.h"
@@ -51,6 +52,7 @@ struct Services {
     DecisionRing& decisions;  // written by the access log
     Estimator& estimator;
     RetryBudget& retry_budget;
+    const KeyRing& keys;
     SipKey hash_key;  // of this process, for the boundaries of prompts
     /// A connection to a replica failed: look at it now.
     std::function<void(int index)> on_suspicion;
@@ -59,7 +61,8 @@ struct Services {
 
 /// A validated request.
 struct GenerationJob {
-    std::string target;  // path
+    std::string target;                    // path
+    std::shared_ptr<const Caller> caller;  // whose it is; null in tests: anonymous
     std::string model;
     bool is_stream = false;
     int priority = 0;

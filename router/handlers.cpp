@@ -9,6 +9,7 @@
 #include "proto/openai.h"
 #include "proto/openapi.h"
 #include "proto/status.h"
+#include "router/admission.h"
 #include "router/metrics_endpoint.h"
 
 namespace router {
@@ -30,12 +31,6 @@ bool is_json(std::string_view content_type) {
            proto::equal_no_case(content_type.substr(0, end), "application/json");
 }
 
-/// Held by a request from its head to its end.
-struct Admission {
-    Clock::time_point arrival;
-    std::optional<BodyBudget::Share> share;
-};
-
 proto::Result<void> check_model(const ReplicaSet& set, const std::string& model) {
     if (model.empty() || set.is_model_known(model)) return {};
     std::string names;
@@ -54,35 +49,49 @@ std::int64_t output_kept(std::optional<std::int64_t> max_tokens) {
 }
 
 /// Fills the fields that both kinds of requests share.
-GenerationJob job_of(const proto::GenerationRequest& request, int header_priority) {
+GenerationJob job_of(const proto::GenerationRequest& request, int header_priority,
+                     const JobContext& context) {
     GenerationJob job;
     job.model = request.model;
     job.is_stream = request.stream;
     job.priority = request.priority.value_or(header_priority);
     job.sequences = request.n;
+    if (context.caller) {
+        job.caller = context.caller;
+        job.key = context.caller->key;
+        job.priority = std::max(job.priority, context.caller->priority_min);
+    }
     return job;
 }
 
+BoundaryOptions boundary_options(const JobContext& context, std::int64_t prompt_tokens) {
+    const bool is_isolated = context.isolates_keys && context.caller;
+    return {.key = context.hash_key,
+            .isolate = is_isolated ? std::string_view(context.caller->name) : std::string_view(),
+            .prompt_tokens = prompt_tokens};
+}
+
 proto::Result<GenerationJob> parse_chat_job(const proto::HttpRequest& request, int priority,
-                                            const Estimator& estimator, SipKey hash_key) {
+                                            const Estimator& estimator, const JobContext& context) {
     const auto chat = proto::parse_chat_request(request.body);
     if (!chat) return tl::unexpected(chat.error());
-    GenerationJob job = job_of(*chat, priority);
+    GenerationJob job = job_of(*chat, priority, context);
     job.prompt_bytes = request.body.size();
     job.prompt_tokens = estimator.prompt_tokens(job.model, job.prompt_bytes);
     job.output_tokens =
         estimator.output_tokens(job.model, job.key, chat->max_tokens, job.sequences);
     job.output_tokens_kept = output_kept(chat->max_tokens);
     job.boundaries = std::make_shared<const Boundaries>(
-        boundaries_of(*chat, {.key = hash_key, .prompt_tokens = job.prompt_tokens}));
+        boundaries_of(*chat, boundary_options(context, job.prompt_tokens)));
     return job;
 }
 
 proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& request, int priority,
-                                                  const Estimator& estimator, SipKey hash_key) {
+                                                  const Estimator& estimator,
+                                                  const JobContext& context) {
     const auto completion = proto::parse_completion_request(request.body);
     if (!completion) return tl::unexpected(completion.error());
-    GenerationJob job = job_of(*completion, priority);
+    GenerationJob job = job_of(*completion, priority, context);
     for (const proto::Prompt& prompt : completion->prompts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
             job.prompt_bytes += text->size();
@@ -97,7 +106,7 @@ proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& requ
         estimator.output_tokens(job.model, job.key, completion->max_tokens, job.sequences);
     job.output_tokens_kept = output_kept(completion->max_tokens);
     job.boundaries = std::make_shared<const Boundaries>(
-        boundaries_of(*completion, {.key = hash_key, .prompt_tokens = job.prompt_tokens}));
+        boundaries_of(*completion, boundary_options(context, job.prompt_tokens)));
     return job;
 }
 
@@ -121,13 +130,13 @@ proto::Result<int> parse_priority_header(const proto::Headers& headers) {
 }
 
 proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
-                                       const Estimator& estimator, SipKey hash_key) {
+                                       const Estimator& estimator, const JobContext& context) {
     const proto::Result<int> priority = parse_priority_header(request.headers);
     if (!priority) return tl::unexpected(priority.error());
     proto::Result<GenerationJob> job =
         request.path == "/v1/chat/completions"
-            ? parse_chat_job(request, *priority, estimator, hash_key)
-            : parse_completion_job(request, *priority, estimator, hash_key);
+            ? parse_chat_job(request, *priority, estimator, context)
+            : parse_completion_job(request, *priority, estimator, context);
     if (job) job->target = request.path;
     return job;
 }
@@ -173,27 +182,39 @@ Handlers::Handlers(Services& services) : services_(services) {
                 [this](HttpExchange& exchange, const std::string&) { return discover(exchange); });
 }
 
+bool needs_key(const Config& config, const proto::HttpRequestHead& head) {
+    if (head.method == "OPTIONS") return false;  // a browser asks before it may send a key
+    if (head.path == "/health" || head.path == "/ready" || head.path == "/dashboard") return false;
+    const bool is_metrics =
+        head.path == "/metrics" || head.path == "/metrics/all" || head.path == "/sd/prometheus";
+    return !(is_metrics && config.metrics_open && is_loopback_address(head.peer));
+}
+
 std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head) {
+    const auto admission = std::make_shared<Admission>();
+    admission->arrival = Clock::now();
+    admission->caller = services_.keys.find(head.headers);
+    if (!admission->caller && needs_key(services_.config, head)) return unauthorized_response();
     if (auto refusal = routes_.refuse(head.method, head.path)) return refusal;
+    head.ticket = admission;
     if (head.method != "POST") return std::nullopt;
     if (!is_json(head.headers.get("content-type"))) {
         return proto::error_response(
             {proto::ErrorCode::kUnsupportedMediaType, "Content-Type must be application/json."});
     }
-    if (const auto refusal = services_.dispatcher.refuse_early(is_generation(head.path))) {
+    const KeyId key = admission->caller->key;
+    if (const auto refusal = services_.dispatcher.refuse_early(is_generation(head.path), key)) {
         return proto::error_response(*refusal);
     }
     if (!is_generation(head.path)) return std::nullopt;
-    const auto admission = std::make_shared<Admission>();
-    admission->arrival = Clock::now();
     // A body longer than its limit is refused by the server next and takes nothing.
     if (head.content_length && *head.content_length <= body_bytes_max()) {
-        admission->share = services_.dispatcher.bodies().take(*head.content_length);
+        admission->share = services_.dispatcher.bodies().take(*head.content_length, key);
         if (!admission->share) {
-            return proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull));
+            return proto::error_response(
+                services_.dispatcher.refuse_body(*head.content_length, key));
         }
     }
-    head.ticket = admission;
     return std::nullopt;
 }
 
@@ -204,18 +225,23 @@ std::size_t Handlers::body_bytes_max() const {
 
 asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     const auto began = Clock::now();
-    const auto admission = std::static_pointer_cast<Admission>(exchange.request().ticket);
+    const std::shared_ptr<Admission> admission = admission_of(exchange.request().ticket);
     if (!admission->share) {  // a chunked body, whose length is known only now
-        admission->share = services_.dispatcher.bodies().take(exchange.request().body.size());
+        const std::size_t bytes = exchange.request().body.size();
+        const KeyId key = admission->caller->key;
+        admission->share = services_.dispatcher.bodies().take(bytes, key);
         if (!admission->share) {
             proto::HttpResponse refusal =
-                proto::error_response(services_.dispatcher.refuse(RejectReason::kBodiesFull));
+                proto::error_response(services_.dispatcher.refuse_body(bytes, key));
             (void)co_await exchange.send(std::move(refusal));
             co_return;
         }
     }
     proto::Result<GenerationJob> job =
-        parse_job(exchange.request(), services_.estimator, services_.hash_key);
+        parse_job(exchange.request(), services_.estimator,
+                  {.hash_key = services_.hash_key,
+                   .caller = admission->caller,
+                   .isolates_keys = services_.config.affinity_isolate_keys});
     if (job) {
         if (const auto known = check_model(services_.set, job->model); !known) {
             job = tl::unexpected(known.error());

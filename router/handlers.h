@@ -1,6 +1,6 @@
 // What the router answers: the routes, the checks before the queue, and the answers from memory.
 //
-//   head ─▶ admit: route, media type, draining, queue full, body memory ─▶ body ─▶ route's handler
+//   head ─▶ admit: key, route, media type, draining, queue full, body memory ─▶ body ─▶ handler
 //
 // Everything here is decided before a request may wait; generation.h has the rest of its way.
 // Decision thread only.
@@ -48,11 +48,20 @@ private:
     bool is_leaving_ = false;
 };
 
+/// What a job depends on beside the request itself.
+struct JobContext {
+    SipKey hash_key;                       // for the boundaries of the prompt
+    std::shared_ptr<const Caller> caller;  // null: anonymous
+    bool isolates_keys = false;            // prompts of different keys never match
+};
+
 /// Reads and checks the body of a generation; fills what routing depends on.
-/// `hash_key` is for the boundaries of the prompt.
 [[nodiscard]] proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
                                                      const Estimator& estimator,
-                                                     SipKey hash_key = {});
+                                                     const JobContext& context = {});
+
+/// Whether a request must show a key where keys are in use. `is_local`: it comes from this machine.
+[[nodiscard]] bool needs_key(const Config& config, const proto::HttpRequestHead& head);
 
 /// The priority of the header `x-quadriga-priority`: a number, or interactive, default, bulk.
 [[nodiscard]] proto::Result<int> parse_priority_header(const proto::Headers& headers);

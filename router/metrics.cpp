@@ -37,8 +37,9 @@ constexpr std::array<std::string_view, kOutcomeCount> kOutcomeNames = {
     "drained"};
 constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"queued", "prefill", "decode"};
 constexpr std::array<std::string_view, kRejectReasonCount> kRejectNames = {
-    "queue_full", "queue_timeout", "no_replica_ready",
-    "draining",   "bodies_full",   "attempts_used_up"};
+    "queue_full",  "queue_timeout",    "no_replica_ready", "draining",
+    "bodies_full", "attempts_used_up", "key_queue_full",   "key_bodies_full"};
+constexpr std::array<std::string_view, kReloadCount> kReloadNames = {"keys", "admin_keys", "tls"};
 constexpr std::array<std::string_view, kRetryReasonCount> kRetryNames = {"refused", "lost", "busy"};
 constexpr std::array<std::string_view, kAttemptOutcomeCount> kAttemptNames = {
     "ok", "client_error", "refused", "busy", "lost", "aborted"};
@@ -162,6 +163,13 @@ void Metrics::make_own_series() {
                      "Jain's index of the keys' service over the last minutes; 1 is even.")
              .Add({});
     connections = &make.gauges("connections", "Open client connections.").Add({});
+    auto& reload_family =
+        make.counters("reloads_total", "Files read again on SIGHUP; a failed one changed nothing.");
+    for (std::size_t i = 0; i < kReloadCount; ++i) {
+        const std::string subject(kReloadNames.at(i));
+        reloads.at(i) = &reload_family.Add({{"subject", subject}, {"result", "ok"}});
+        reloads_failed.at(i) = &reload_family.Add({{"subject", subject}, {"result", "failed"}});
+    }
 }
 
 void Metrics::make_families() {

@@ -62,9 +62,15 @@ enum class RejectReason : std::uint8_t {
     kNoReplicaReady,
     kDraining,
     kBodiesFull,
-    kAttemptsUsedUp
+    kAttemptsUsedUp,
+    kKeyQueueFull,  // the key's half of the queue, or of the memory for bodies
+    kKeyBodiesFull
 };
-inline constexpr std::size_t kRejectReasonCount = 6;
+inline constexpr std::size_t kRejectReasonCount = 8;
+
+/// What can be read again while the process runs.
+enum class Reload : std::uint8_t { kKeys, kAdminKeys, kTls };
+inline constexpr std::size_t kReloadCount = 3;
 
 enum class RetryReason : std::uint8_t { kRefused, kLost, kBusy };
 inline constexpr std::size_t kRetryReasonCount = 3;
@@ -133,6 +139,8 @@ public:
     std::array<prometheus::Counter*, kEvictionReasonCount> affinity_evictions{};
     prometheus::Gauge* fairness_jain_ratio = nullptr;
     prometheus::Gauge* connections = nullptr;
+    std::array<prometheus::Counter*, kReloadCount> reloads{};
+    std::array<prometheus::Counter*, kReloadCount> reloads_failed{};
 
 private:
     // Status codes we answer with are few; one slot each, the last for any other.

@@ -29,9 +29,7 @@ bool WaitQueue::is_key_full(KeyId key) const {
 }
 
 std::optional<Place> WaitQueue::push(Entry entry) {
-    if (!entry.in_front && (entries_.size() >= count_max_ || is_key_full(entry.key))) {
-        return std::nullopt;
-    }
+    if (!entry.in_front && is_full_for(entry.key)) return std::nullopt;
     const Place place{.is_regular = !entry.in_front,
                       .rank = entry.arrival + entry.priority * kAgeingPerPriority,
                       .number = next_number_++};
@@ -196,12 +194,15 @@ std::size_t WaitQueue::position(const Place& place) const {
 }
 
 BodyBudget::Share::Share(Share&& other) noexcept
-    : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : budget_(std::exchange(other.budget_, nullptr)),
+      key_(other.key_),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 
 BodyBudget::Share& BodyBudget::Share::operator=(Share&& other) noexcept {
     if (this != &other) {
         release();
         budget_ = std::exchange(other.budget_, nullptr);
+        key_ = other.key_;
         bytes_ = std::exchange(other.bytes_, 0);
     }
     return *this;
@@ -210,13 +211,25 @@ BodyBudget::Share& BodyBudget::Share::operator=(Share&& other) noexcept {
 void BodyBudget::Share::release() {
     if (budget_ == nullptr) return;
     assert(budget_->bytes_used_ >= bytes_ && "a share is released once");
-    std::exchange(budget_, nullptr)->bytes_used_ -= std::exchange(bytes_, 0);
+    BodyBudget& budget = *std::exchange(budget_, nullptr);
+    budget.bytes_used_ -= bytes_;
+    const auto own = budget.bytes_of_key_.find(key_);
+    own->second -= std::exchange(bytes_, 0);
+    if (own->second == 0) budget.bytes_of_key_.erase(own);
 }
 
-std::optional<BodyBudget::Share> BodyBudget::take(std::size_t bytes) {
-    if (bytes > bytes_max_ - bytes_used_) return std::nullopt;
+bool BodyBudget::is_share_full(std::size_t bytes, KeyId key) const {
+    const auto at = bytes_of_key_.find(key);
+    const std::size_t own = at == bytes_of_key_.end() ? 0 : at->second;
+    return own < bytes_used_ && own + bytes > bytes_max_ / 2;
+}
+
+std::optional<BodyBudget::Share> BodyBudget::take(std::size_t bytes, KeyId key) {
+    if (bytes > bytes_max_ - bytes_used_ || is_share_full(bytes, key)) return std::nullopt;
+    if (bytes == 0) return Share();
     bytes_used_ += bytes;
-    return Share(this, bytes);
+    bytes_of_key_[key] += bytes;
+    return Share(this, key, bytes);
 }
 
 }  // namespace router

@@ -97,6 +97,11 @@ public:
     /// O(n) choices at most; one when nothing has room.
     void dispatch(Clock::time_point now, const std::function<Snapshot()>& take_snapshot);
 
+    /// Whether a new request of `key` would be refused: the queue is full, or the key has half of
+    /// it and others wait.
+    [[nodiscard]] bool is_full() const { return entries_.size() >= count_max_; }
+    [[nodiscard]] bool is_full_for(KeyId key) const { return is_full() || is_key_full(key); }
+
     std::size_t size() const { return entries_.size(); }
     std::size_t body_bytes() const { return body_bytes_; }
     std::int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -126,6 +131,7 @@ private:
 };
 
 /// Memory for request bodies that are received, queued or in flight before their first answer byte.
+/// While bodies of other keys are here, one key's may take half of it.
 /// Decision thread only.
 class BodyBudget {
 public:
@@ -144,19 +150,24 @@ public:
 
     private:
         friend class BodyBudget;
-        Share(BodyBudget* budget, std::size_t bytes) : budget_(budget), bytes_(bytes) {}
+        Share(BodyBudget* budget, KeyId key, std::size_t bytes)
+            : budget_(budget), key_(key), bytes_(bytes) {}
         BodyBudget* budget_ = nullptr;
+        KeyId key_ = kAnonymousKey;
         std::size_t bytes_ = 0;
     };
 
-    /// nullopt when `bytes` do not fit.
-    [[nodiscard]] std::optional<Share> take(std::size_t bytes);
+    /// nullopt when `bytes` do not fit, in all or into the key's half.
+    [[nodiscard]] std::optional<Share> take(std::size_t bytes, KeyId key = kAnonymousKey);
+    /// Whether it is the key's half that `bytes` do not fit into.
+    [[nodiscard]] bool is_share_full(std::size_t bytes, KeyId key) const;
     std::size_t bytes_used() const { return bytes_used_; }
     std::size_t bytes_max() const { return bytes_max_; }
 
 private:
     std::size_t bytes_max_;
     std::size_t bytes_used_ = 0;
+    std::map<KeyId, std::size_t> bytes_of_key_;  // those that have any
 };
 
 }  // namespace router

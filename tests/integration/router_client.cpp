@@ -101,6 +101,14 @@ void RawClient::post(const std::string& path, const std::string& body,
     send(head + "\r\n" + body);
 }
 
+void RawClient::ask(const std::string& method, const std::string& path,
+                    const std::vector<std::string>& fields) {
+    std::string head = method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    for (const std::string& field : fields)
+        head += field + "\r\n";
+    send(head + "\r\n");
+}
+
 void RawClient::send(const std::string& bytes) {
     for (std::size_t at = 0; at < bytes.size();) {
         const ssize_t sent = ::send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
@@ -175,6 +183,12 @@ Answer post(int port, const std::string& path, const std::string& body,
             const std::vector<std::string>& fields) {
     RawClient client(port);
     client.post(path, body, fields);
+    return client.read_answer();
+}
+
+Answer get(int port, const std::string& path, const std::vector<std::string>& fields) {
+    RawClient client(port);
+    client.ask("GET", path, fields);
     return client.read_answer();
 }
 

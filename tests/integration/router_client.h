@@ -28,6 +28,9 @@ public:
 
     void post(const std::string& path, const std::string& body,
               const std::vector<std::string>& fields = {});
+    /// A request without a body.
+    void ask(const std::string& method, const std::string& path,
+             const std::vector<std::string>& fields = {});
     void send(const std::string& bytes);
 
     /// Reads until the body is complete or the connection ends.
@@ -53,6 +56,9 @@ private:
 /// One request on its own connection, read to its end.
 Answer post(int port, const std::string& path, const std::string& body,
             const std::vector<std::string>& fields = {});
+
+/// One GET, the same.
+Answer get(int port, const std::string& path, const std::vector<std::string>& fields = {});
 
 /// Answers of many requests that are sent at once and read together, in order of `bodies`.
 /// `cancel_after` (same size, or empty) ends a request that long after its start; its answer then

@@ -131,6 +131,65 @@ TEST(HandlersTest, AJobHasWhatRoutingDependsOn) {
     EXPECT_FALSE(parse_job(request, estimator));
 }
 
+TEST(HandlersTest, AKeyBoundsHowUrgentItsRequestsMayBe) {
+    const Estimator estimator;
+    const auto caller = std::make_shared<const Caller>(Caller{3, "alice", -5});
+    proto::HttpRequest request;
+    request.path = "/v1/completions";
+    const auto priority_of = [&](const char* body) {
+        request.body = body;
+        const auto job = parse_job(request, estimator, {.caller = caller});
+        EXPECT_EQ(job->key, 3U);
+        return job->priority;
+    };
+    EXPECT_EQ(priority_of(R"({"prompt":"x","priority":-100})"), -5);
+    EXPECT_EQ(priority_of(R"({"prompt":"x","priority":-5})"), -5);
+    EXPECT_EQ(priority_of(R"({"prompt":"x","priority":7})"), 7);
+    EXPECT_EQ(priority_of(R"({"prompt":"x"})"), 0);
+    request.headers.add("x-quadriga-priority", "interactive");
+    EXPECT_EQ(priority_of(R"({"prompt":"x"})"), -5) << "the header no more than the body";
+}
+
+TEST(HandlersTest, PromptsOfTwoKeysMatchUnlessKeysAreIsolated) {
+    const Estimator estimator;
+    proto::HttpRequest request;
+    request.path = "/v1/completions";
+    request.body = R"({"prompt":")" + std::string(8192, 'x') + R"("})";
+    const auto hash_of = [&](const char* name, bool isolates) {
+        const auto caller = std::make_shared<const Caller>(Caller{1, name, -100});
+        const auto job =
+            parse_job(request, estimator, {.caller = caller, .isolates_keys = isolates});
+        return job->boundaries->list.at(0).hash;
+    };
+    EXPECT_EQ(hash_of("alice", false), hash_of("bob", false));
+    EXPECT_NE(hash_of("alice", true), hash_of("bob", true));
+    EXPECT_EQ(hash_of("alice", true), hash_of("alice", true));
+}
+
+TEST(HandlersTest, OnlyProbesThePageAndMetricsOfThisMachineNeedNoKey) {
+    Config config;
+    const auto needs = [&config](const char* method, const char* path, const char* peer) {
+        proto::HttpRequestHead head;
+        head.method = method;
+        head.path = path;
+        head.peer = peer;
+        return needs_key(config, head);
+    };
+    for (const char* open : {"/health", "/ready", "/dashboard"})
+        EXPECT_FALSE(needs("GET", open, "10.0.0.7")) << open;
+    EXPECT_FALSE(needs("OPTIONS", "/v1/models", "10.0.0.7")) << "a browser's question";
+    for (const char* closed : {"/v1/models", "/info", "/props", "/dashboard/state", "/health/x",
+                               "/openapi.json", "/nothing", "*"}) {
+        EXPECT_TRUE(needs("GET", closed, "127.0.0.1")) << closed;
+    }
+    for (const char* metrics : {"/metrics", "/metrics/all", "/sd/prometheus"}) {
+        EXPECT_TRUE(needs("GET", metrics, "10.0.0.7")) << metrics;
+        EXPECT_FALSE(needs("GET", metrics, "127.0.0.1")) << metrics;
+    }
+    config.metrics_open = false;
+    EXPECT_TRUE(needs("GET", "/metrics", "127.0.0.1"));
+}
+
 TEST(ParseInfoTest, TakesNamesAndEntriesAndSurvivesNonsense) {
     const ReplicaInfo info =
         parse_info("i", R"({"model":{"name":"foal","aliases":["default","foal"]}})",

@@ -189,6 +189,26 @@ TEST(WaitQueueTest, TheOrderOfStartsIsTheOrderOfEffectivePriorityWheneverItIsAsk
     }
 }
 
+TEST(BodyBudgetTest, AKeyMayTakeHalfWhileOthersHoldSomething) {
+    BodyBudget budget(100);
+    auto alone = budget.take(80, 1);
+    ASSERT_TRUE(alone) << "nobody else is here";
+    auto other = budget.take(10, 2);
+    ASSERT_TRUE(other);
+    EXPECT_TRUE(budget.is_share_full(1, 1));
+    EXPECT_FALSE(budget.take(1, 1)) << "10 bytes are free, but not for this key";
+    EXPECT_FALSE(budget.is_share_full(10, 2));
+    alone->release();
+    auto half = budget.take(50, 1);
+    EXPECT_TRUE(half) << "the half, inclusive";
+    EXPECT_FALSE(budget.take(1, 1));
+    other->release();
+    EXPECT_TRUE(budget.take(1, 1)) << "alone again";
+    half->release();
+    EXPECT_EQ(budget.bytes_used(), 0U);
+    EXPECT_FALSE(budget.is_share_full(90, 1)) << "nothing of anybody is remembered";
+}
+
 TEST(BodyBudgetTest, GivesSharesUntilItIsFullAndTakesThemBack) {
     BodyBudget budget(100);
     auto first = budget.take(60);

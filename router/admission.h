@@ -1,0 +1,25 @@
+// What a request holds from the moment its head is accepted to its end: who calls, when it came,
+// and its part of the memory for bodies. The server keeps it as the request's ticket.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "router/charge.h"
+#include "router/key_ring.h"
+#include "router/wait_queue.h"
+
+namespace router {
+
+struct Admission {
+    Clock::time_point arrival;
+    std::shared_ptr<const Caller> caller;
+    std::optional<BodyBudget::Share> share;  // of generations whose length is known
+};
+
+/// The ticket of an accepted request, as admit() has left it; null for a refused one.
+[[nodiscard]] inline std::shared_ptr<Admission> admission_of(const std::shared_ptr<void>& ticket) {
+    return std::static_pointer_cast<Admission>(ticket);
+}
+
+}  // namespace router

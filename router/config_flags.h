@@ -1,0 +1,22 @@
+// Kinds of flags that the standard ones do not have. Inside the reading of the command line only.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "router/config.h"
+
+namespace router {
+
+/// A duration flag in seconds; fractions are allowed, tests use them.
+void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
+                 const std::string& help);
+
+/// Flags of what clients and operators see: keys, TLS, CORS, admin, connections, logs.
+void add_surface_flags(CLI::App& app, Config& config);
+/// Refuses combinations that make no sense. Throws std::runtime_error with one sentence.
+void check_surface(const Config& config);
+
+}  // namespace router
