@@ -1,7 +1,7 @@
-// engine-bench: our side of tests/perf/cpu_vs_llama. A model on the CPU backend, stepped with the
-// batches a caller asks for, one JSON object a line:
+// engine-bench: our side of tests/perf/cpu_vs_llama and gpu_vs_llama. A model on a backend, stepped
+// with the batches a caller asks for, one JSON object a line:
 //
-//   engine-bench MODEL [--threads 2] [--cores 0 1] [--context 1024] [--sequences 16]
+//   engine-bench MODEL [--backend cpu] [--threads 2] [--cores 0 1] [--context 1024] [--sequences 16]
 //
 //   {"op":"decode","sequences":4,"prompt":[ids],"tokens":[ids]}   prefills each sequence with the
 //       prompt (not timed), then feeds one token per sequence and step:
@@ -31,6 +31,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/gguf/reader.h"
 #include "replica/model/runner.h"
+#include "tests/support/golden/model_session.h"
 
 namespace {
 
@@ -39,6 +40,7 @@ using Ids = std::vector<std::int32_t>;
 
 struct BenchOptions {
     std::string model;
+    std::string backend = "cpu";
     int threads = 2;
     std::vector<int> cores;
     std::int32_t context = 1024;
@@ -113,9 +115,8 @@ double process_cpu_ms() {
 class Bench {
 public:
     explicit Bench(const BenchOptions& options)
-        : file_(open(options.model)),
-          backend_(
-              kernels::make_cpu_backend({.threads = options.threads, .cores = options.cores})) {
+        : file_(open(options.model)), backend_(make_backend(options)) {
+        const auto begin = std::chrono::steady_clock::now();
         auto runner = replica::ModelRunner::load(file_, *backend_,
                                                  {.context = options.context,
                                                   .sequences_max = options.sequences,
@@ -124,11 +125,14 @@ public:
                                                  replica::LoadProgress{});
         if (!runner) throw std::runtime_error(runner.error().text());
         runner_ = *std::move(runner);
+        load_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
 
     Json description() const {
         return {{"engine", "quadriga"},
                 {"device", backend_->device().name},
+                {"load_s", load_s_},
+                {"file_bytes", file_.tensor_bytes()},
                 {"vocabulary", runner_->config().vocabulary}};
     }
 
@@ -194,6 +198,16 @@ private:
         return *std::move(file);
     }
 
+    static std::unique_ptr<kernels::Backend> make_backend(const BenchOptions& options) {
+        if (options.backend == "cpu")
+            return kernels::make_cpu_backend({.threads = options.threads, .cores = options.cores});
+        golden::SessionOptions session;
+        session.backend = options.backend;
+        auto backend = golden::make_backend(session);
+        if (!backend) throw std::runtime_error(backend.error());
+        return *std::move(backend);
+    }
+
     std::int32_t blocks_per_seq() const { return runner_->limits().step.blocks_per_seq; }
 
     /// Runs the step and returns its milliseconds; the rest goes to `record`.
@@ -219,6 +233,7 @@ private:
     replica::GgufFile file_;
     std::unique_ptr<kernels::Backend> backend_;
     std::unique_ptr<replica::ModelRunner> runner_;
+    double load_s_ = 0.0;
 };
 
 Json answer(Bench& bench, const Json& ask) {
@@ -234,8 +249,9 @@ Json answer(Bench& bench, const Json& ask) {
 
 int main(int argc, char** argv) {
     BenchOptions options;
-    CLI::App app("Steps a model on the CPU backend as asked on standard input");
+    CLI::App app("Steps a model as asked on standard input");
     app.add_option("model", options.model, "GGUF file")->required();
+    app.add_option("--backend", options.backend, golden::backend_names())->capture_default_str();
     app.add_option("--threads", options.threads, "threads of the backend");
     app.add_option("--cores", options.cores, "processors to pin them to, in turn");
     app.add_option("--context", options.context, "tokens a sequence may hold");
