@@ -1,7 +1,8 @@
 // engine-bench: our side of tests/perf/cpu_vs_llama and gpu_vs_llama. A model on a backend, stepped
 // with the batches a caller asks for, one JSON object a line:
 //
-//   engine-bench MODEL [--backend cpu] [--threads 2] [--cores 0 1] [--context 1024] [--sequences 16]
+//   engine-bench MODEL [--backend cpu] [--threads 2] [--cores 0 1] [--context 1024] [--sequences
+//   16]
 //
 //   {"op":"decode","sequences":4,"prompt":[ids],"tokens":[ids]}   prefills each sequence with the
 //       prompt (not timed), then feeds one token per sequence and step:
@@ -37,6 +38,8 @@ namespace {
 
 using Json = nlohmann::json;
 using Ids = std::vector<std::int32_t>;
+
+constexpr std::size_t kStepRows = 512;
 
 struct BenchOptions {
     std::string model;
@@ -117,12 +120,13 @@ public:
     explicit Bench(const BenchOptions& options)
         : file_(open(options.model)), backend_(make_backend(options)) {
         const auto begin = std::chrono::steady_clock::now();
-        auto runner = replica::ModelRunner::load(file_, *backend_,
-                                                 {.context = options.context,
-                                                  .sequences_max = options.sequences,
-                                                  .step_rows_max = 512,
-                                                  .kv_dtype = kernels::DType::kF16},
-                                                 replica::LoadProgress{});
+        auto runner =
+            replica::ModelRunner::load(file_, *backend_,
+                                       {.context = options.context,
+                                        .sequences_max = options.sequences,
+                                        .step_rows_max = static_cast<std::int32_t>(kStepRows),
+                                        .kv_dtype = kernels::DType::kF16},
+                                       replica::LoadProgress{});
         if (!runner) throw std::runtime_error(runner.error().text());
         runner_ = *std::move(runner);
         load_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -141,9 +145,14 @@ public:
         for (std::int32_t s = 0; s < sequences; ++s) {
             Ids own = prompt;
             std::rotate(own.begin(), own.begin() + s % length, own.end());
-            Batch batch(blocks_per_seq());
-            batch.add(s, own, 0);
-            runner_->run(batch.step());
+            for (std::size_t begin = 0; begin < own.size(); begin += kStepRows) {
+                Batch batch(blocks_per_seq());
+                batch.add(s,
+                          std::span<const std::int32_t>(own).subspan(
+                              begin, std::min(kStepRows, own.size() - begin)),
+                          static_cast<std::int32_t>(begin));
+                runner_->run(batch.step());
+            }
         }
         Record record;
         for (std::size_t i = 0; i < tokens.size(); ++i) {
