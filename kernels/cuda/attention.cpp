@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <bit>
 #include <cassert>
 
+#include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/ops.h"
 
 namespace kernels::cuda {
@@ -7,6 +10,7 @@ namespace {
 
 constexpr int kWarpLanes = 32;
 constexpr int kAttentionThreads = 256;
+constexpr int kAttentionDecodeThreads = 256;
 
 KernelId kernel_for(std::int32_t head_dim) {
     if (head_dim <= 2 * kWarpLanes) return KernelId::kAttention2;
@@ -44,6 +48,57 @@ AttentionParams params_of(const OpContext& context, const AttentionArgs& args) {
     return p;
 }
 
+/// Has attention_decode code for this layer?
+bool decode_fits(const AttentionArgs& args) {
+    const auto block_tokens = static_cast<std::uint64_t>(args.kv.k.shape[2]);
+    const auto address = reinterpret_cast<std::uintptr_t>(args.kv.k.data) |
+                         reinterpret_cast<std::uintptr_t>(args.kv.v.data);
+    return args.kv.k.dtype == DType::kF16 && attention_decode_index(args.head_dim) >= 0 &&
+           args.n_h / args.n_kv <= kAttentionHeadGroupMax && std::has_single_bit(block_tokens) &&
+           block_tokens >= 16 && block_tokens <= kAttentionUnitTokens && address % 16 == 0 &&
+           args.kv.k.row_stride % 8 == 0;
+}
+
+void launch_decode(const OpContext& context, const AttentionArgs& args) {
+    const AttentionScratch& scratch = context.attention;
+    AttentionDecodeParams p{};
+    p.attention = params_of(context, args);
+    p.heads_of_group = args.n_h / args.n_kv;
+    p.token_shift = std::countr_zero(static_cast<std::uint32_t>(args.kv.k.shape[2]));
+    // From the step's rows alone, so that a captured launch serves any step of its size.
+    const std::int32_t columns =
+        p.heads_of_group * std::min(context.step->rows, kAttentionStepRowsMax);
+    p.slot_floats = attention_slot_floats(args.head_dim, attention_column_tiles(columns));
+    p.group_slots = static_cast<std::int32_t>(
+        attention_group_slots(scratch.floats, scratch.multiprocessors, p.slot_floats));
+    p.unit_parts = scratch.parts;
+    p.group_parts =
+        scratch.parts + std::int64_t{scratch.multiprocessors} * kAttentionUnitSlots * p.slot_floats;
+    p.arrivals = scratch.arrivals;
+    const auto index = static_cast<std::size_t>(attention_decode_index(args.head_dim));
+    context.kernels->launch(kernel_after(KernelId::kAttentionDecodeFirst, index),
+                            {.x = scratch.multiprocessors,
+                             .threads = kAttentionDecodeThreads,
+                             .shared_bytes = attention_shared_bytes(args.head_dim),
+                             .overlaps_previous = true},
+                            context.stream, p);
+}
+
+/// Sequences of the step with at most, and with more than, so many rows as attention_decode takes.
+struct SequenceKinds {
+    bool has_steps = false;
+    bool has_chunks = false;
+};
+SequenceKinds kinds_of(const StepDescriptor& step) {
+    SequenceKinds kinds;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
+        const std::int32_t rows = step.row_begin[s + 1] - step.row_begin[s];
+        kinds.has_steps |= is_attention_step(rows);
+        kinds.has_chunks |= rows > kAttentionStepRowsMax;
+    }
+    return kinds;
+}
+
 }  // namespace
 
 void launch_attention(const OpContext& context, const AttentionArgs& args) {
@@ -58,7 +113,17 @@ void launch_attention(const OpContext& context, const AttentionArgs& args) {
     assert(args.kv.k.dtype == args.kv.v.dtype && args.kv.k.shape == args.kv.v.shape &&
            args.kv.k.row_stride == args.kv.v.row_stride);
     assert(args.kv.k.shape[1] == args.n_kv && args.kv.k.shape[3] == args.head_dim);
-    const AttentionParams p = params_of(context, args);
+    const SequenceKinds kinds = kinds_of(*context.step);
+    AttentionParams p = params_of(context, args);
+    if (decode_fits(args) && kinds.has_steps) {
+        if (context.attention.registry->has_decode()) {
+            launch_decode(context, args);
+            if (!kinds.has_chunks) return;
+            p.seq_rows_min = kAttentionStepRowsMax + 1;
+        } else {
+            context.attention.registry->count_fallback();
+        }
+    }
     context.kernels->launch(KernelId::kAttentionAppend,
                             {.x = rows, .y = args.n_kv, .threads = kWarpLanes}, context.stream, p);
     context.kernels->launch(kernel_for(args.head_dim),

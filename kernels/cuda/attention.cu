@@ -9,6 +9,7 @@
 //           head); a warp takes every eighth token and keeps its own maximum, sum and output; the
 //           warps' parts are merged in their order. A lane holds N values: lane + 32 i.
 // Source    online softmax, Milakov and Gimelshein 2018; kernels/cpu/reference_attention.cpp
+#include "kernels/cuda/attention_head.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
@@ -38,33 +39,6 @@ __device__ void store_page(const AttentionParams& p, void* pages, std::int64_t a
     }
 }
 
-/// Norms and rotates a head: `in` [head_dim] to `head` [head_dim], shared memory of one warp.
-__device__ void prepare_head(const AttentionParams& p, const float* in, const float* norm, int m,
-                             float* head) {
-    const int lane = lane_index();
-    float factor = 1.0F;
-    if (norm != nullptr) {
-        float squares = 0.0F;
-        for (int i = lane; i < p.head_dim; i += kWarpLanes)
-            squares = fmaf(in[i], in[i], squares);
-        factor = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(p.head_dim) + p.norm_eps);
-    }
-    for (int i = lane; i < p.head_dim; i += kWarpLanes)
-        head[i] = norm != nullptr ? in[i] * (factor * norm[i]) : in[i];
-    __syncwarp();  // all of head is written before pairs are read across lanes
-    const int pairs = p.n_rot / 2;
-    const float* rope = p.rope + p.step.position[m] * p.rope_stride;
-    for (int i = lane; i < pairs; i += kWarpLanes) {  // a pair belongs to one lane
-        const int first = p.is_adjacent ? 2 * i : i;
-        const int second = p.is_adjacent ? 2 * i + 1 : i + pairs;
-        const float a = head[first];
-        const float b = head[second];
-        head[first] = a * rope[i] - b * rope[pairs + i];
-        head[second] = a * rope[pairs + i] + b * rope[i];
-    }
-    __syncwarp();  // rotated before anyone reads
-}
-
 template <int kValues>
 __device__ void attend(const AttentionParams& p) {
     __shared__ float q_shared[kHeadDimMax];
@@ -77,6 +51,7 @@ __device__ void attend(const AttentionParams& p) {
     const int lane = lane_index();
     const int warp = warp_index();
     const int s = p.step.seq_of_row[m];
+    if (p.step.row_begin[s + 1] - p.step.row_begin[s] < p.seq_rows_min) return;  // another kernel's
     const int tokens = p.step.kv_len_before[s] + m - p.step.row_begin[s] + 1;
     const std::int32_t* table =
         p.step.block_table + static_cast<std::int64_t>(s) * *p.step.table_stride;
@@ -156,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(kWarpLanes)
     const int head = static_cast<int>(blockIdx.y);
     if (m >= *p.step.rows) return;
     const int s = p.step.seq_of_row[m];
+    if (p.step.row_begin[s + 1] - p.step.row_begin[s] < p.seq_rows_min) return;  // another kernel's
     const int token = p.step.kv_len_before[s] + m - p.step.row_begin[s];
     const std::int32_t* table =
         p.step.block_table + static_cast<std::int64_t>(s) * *p.step.table_stride;

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/matrix_upload.h"
@@ -54,6 +55,7 @@ public:
           context_(driver_, facts_.device),
           kernels_(driver_),
           registry_(kernels_, facts.shared_bytes_max, disabled),
+          attention_registry_(kernels_, facts.shared_bytes_max, disabled),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           matrix_upload_(driver_, kernels_, arena_, stream_.get()) {
@@ -65,7 +67,12 @@ public:
     ~CudaBackendImpl() override;
 
     DeviceInfo device() const override;
-    std::vector<KernelEntry> armed_kernels() const override { return registry_.entries(kernels_); }
+    std::vector<KernelEntry> armed_kernels() const override {
+        std::vector<KernelEntry> entries = registry_.entries(kernels_);
+        for (KernelEntry& entry : attention_registry_.entries(kernels_))
+            entries.push_back(std::move(entry));
+        return entries;
+    }
     TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
     TensorView upload_f32(std::span<const float> values,
                           std::span<const std::int64_t> shape) override;
@@ -105,6 +112,7 @@ private:
     void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
     void find_units(cuda::Matrix& matrix);
     void reserve_matmul(std::int64_t inputs_max);
+    void reserve_attention();
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
@@ -119,6 +127,7 @@ private:
     cuda::Context context_;
     cuda::KernelSet kernels_;
     cuda::MatmulRegistry registry_;
+    cuda::AttentionRegistry attention_registry_;
     cuda::Stream stream_;
     cuda::Arena arena_;
     cuda::MatrixUpload matrix_upload_;
@@ -285,6 +294,20 @@ void CudaBackendImpl::reserve_matmul(std::int64_t inputs_max) {
     scratch.shared_bytes_max = facts_.shared_bytes_max;
 }
 
+void CudaBackendImpl::reserve_attention() {
+    cuda::AttentionScratch& scratch = op_.attention;
+    scratch.floats = cuda::attention_parts_floats(facts_.multiprocessors);
+    scratch.parts =
+        reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(scratch.floats) * 4));
+    const std::size_t bytes = static_cast<std::size_t>(cuda::kAttentionArrivals) * 4;
+    const cuda::DeviceAddress arrivals = arena_.take(bytes);
+    check_cuda(driver_, driver_.fill_bytes(arrivals, 0, bytes, stream_.get()),
+               "zeroing of arrivals");
+    scratch.arrivals = reinterpret_cast<std::uint32_t*>(arrivals);
+    scratch.multiprocessors = facts_.multiprocessors;
+    scratch.registry = &attention_registry_;
+}
+
 std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
     assert(!is_prepared_ && "prepare comes once");
     context_.make_current();
@@ -311,6 +334,7 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
         op_.scratch =
             reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(values) * sizeof(float)));
         reserve_matmul(limits.inputs_max);
+        reserve_attention();
         upload_ = cuda::StepUpload(driver_, limits);
         host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
     } catch (const cuda::CudaError& error) {

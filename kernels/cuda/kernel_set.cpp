@@ -24,6 +24,9 @@ constexpr KernelName kNames[] = {
     {"attention_2", "attention"},
     {"attention_4", "attention"},
     {"attention_8", "attention"},
+    {"attention_decode_64", "attention_decode"},
+    {"attention_decode_128", "attention_decode"},
+    {"attention_decode_256", "attention_decode"},
     {"read_stream", "read_stream"},
     {"prepare_wide", "prepare_wide"},
     // One for each of kMatmulTypes, in its order; again; again; then three: 16, 32, 64 columns;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attention_registry.h"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/params.h"
@@ -26,6 +27,15 @@ struct MatmulScratch {
     std::int32_t shared_bytes_max = 0;
 };
 
+/// Reserved by `prepare` for attention_decode.
+struct AttentionScratch {
+    float* parts = nullptr;  // of `floats`: each block's slots, then results of groups
+    std::int64_t floats = 0;
+    std::uint32_t* arrivals = nullptr;  // zero between launches
+    std::int32_t multiprocessors = 0;
+    AttentionRegistry* registry = nullptr;
+};
+
 /// What every launcher works with. Owned by the backend.
 struct OpContext {
     KernelSet* kernels = nullptr;
@@ -35,6 +45,7 @@ struct OpContext {
     float* scratch = nullptr;              // [rows, scratch_stride] rows of x for a linear
     std::int64_t scratch_stride = 0;       // a multiple of 8
     MatmulScratch matmul;
+    AttentionScratch attention;
 };
 
 /// RMSNorm (or a copy, without weight) of `rows` rows.

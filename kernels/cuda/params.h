@@ -184,6 +184,7 @@ struct AttentionParams {
     StepView step;
     std::int32_t n_h, n_kv, head_dim, n_rot, block_tokens;
     bool has_gate, is_adjacent, is_f16;
+    std::int32_t seq_rows_min;  // the plain kernels leave sequences with fewer rows alone
     float norm_eps;
     const float* q;  // [rows, n_h * head_dim * (has_gate ? 2 : 1)]
     std::int64_t q_stride;
@@ -200,6 +201,18 @@ struct AttentionParams {
     std::int64_t page_stride;  // elements between blocks, the same for both
     float* y;                  // [rows, n_h * head_dim]
     std::int64_t y_stride;
+};
+
+/// Sequences of few rows over pages of binary16 (attention_cut.h).
+struct AttentionDecodeParams {
+    AttentionParams attention;
+    std::int32_t heads_of_group;  // query heads of a KV head
+    std::int32_t token_shift;     // log2 of block_tokens
+    std::int32_t group_slots;     // results that group_parts holds
+    std::int64_t slot_floats;
+    float* unit_parts;        // [blocks, kAttentionUnitSlots] slots
+    float* group_parts;       // [group_slots] slots
+    std::uint32_t* arrivals;  // [groups, then sequences][group_slots][warps] zero between launches
 };
 
 struct ReadStreamParams {
