@@ -20,6 +20,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/perf/kernel_gate_attention_bench.h"
 #include "tests/perf/kernel_gate_bench.h"
 #include "tests/perf/kernel_gate_cases.h"
 
@@ -82,7 +83,8 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
     for (const CudaKernelReport& kernel : backend.kernels()) {
         const bool is_measuring = kernel.name == "read_stream";
         const bool is_matmul = kernel.name.starts_with("matmul_") ||
-                               kernel.name.starts_with("pack_") || kernel.name == "prepare_wide";
+                               kernel.name.starts_with("pack_") || kernel.name == "prepare_wide" ||
+                               kernel.name.starts_with("attention_decode_");
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
         });
@@ -113,11 +115,12 @@ nlohmann::json runs_json(const CudaBackend& backend) {
 }
 
 int run(const Flags& flags) {
-    auto backend =
-        make_cuda_backend({.device = flags.device,
-                           .library_dir = {},
-                           .disabled_kernels = flags.plain ? std::vector<std::string>{"matmul_mma"}
-                                                           : std::vector<std::string>{}});
+    auto backend = make_cuda_backend(
+        {.device = flags.device,
+         .library_dir = {},
+         .disabled_kernels = flags.plain
+                                 ? std::vector<std::string>{"matmul_mma", "attention_decode"}
+                                 : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -128,7 +131,13 @@ int run(const Flags& flags) {
     Pair pair(std::move(*backend), flags.threads);
     const std::vector<Case> cases = all_cases(pair, flags);
     std::unique_ptr<LinearBench> bench;
-    if (!flags.no_times) bench = std::make_unique<LinearBench>(pair);
+    std::unique_ptr<AttentionBench> attention_bench;
+    const auto is_wanted = [&](const char* name) {
+        return flags.only.empty() || flags.only == name;
+    };
+    if (!flags.no_times && is_wanted("linear")) bench = std::make_unique<LinearBench>(pair);
+    if (!flags.no_times && is_wanted("attention"))
+        attention_bench = std::make_unique<AttentionBench>(pair);
     pair.prepare(kLimits);
 
     std::vector<CaseResult> results;
@@ -148,8 +157,17 @@ int run(const Flags& flags) {
             std::printf("MISS a product was faster than memory can be read\n");
             ++misses;
         }
-    } else if (bench) {
+    } else if (bench || attention_bench) {
         std::printf("\nno times: the checks did not pass\n");
+    }
+    if (misses == 0 && attention_bench) {
+        attention_bench->run();
+        attention_bench->print();
+        report["attention_times"] = attention_bench->to_json();
+        if (!attention_bench->is_plausible()) {
+            std::printf("MISS attention was faster than memory can be read\n");
+            ++misses;
+        }
     }
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -171,7 +189,8 @@ int main(int argc, char** argv) {
     app.add_option("--device", flags.device, "number of the GPU");
     app.add_option("--threads", flags.threads, "threads of the reference; 0 = all processors");
     app.add_flag("--small", flags.small, "small shapes only (for compute-sanitizer)");
-    app.add_flag("--plain", flags.plain, "with matmul_mma disabled: the fallback's turn");
+    app.add_flag("--plain", flags.plain,
+                 "with matmul_mma and attention_decode disabled: their fallbacks' turn");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
         ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear"}));

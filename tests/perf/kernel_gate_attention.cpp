@@ -1,7 +1,9 @@
 // attention: a mixed batch over pages in any order against the reference, pages included; every
-// element the step must not write stays as it was; a batch equals its sequences alone.
+// element the step must not write stays as it was; a batch equals its sequences alone, a verify
+// step its rows as single steps. What pages hold past the sequences is no number.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -19,7 +21,8 @@ using test::Step;
 // f32 against double. Keys near a tie of binary16 may round apart, one unit in 2^-11 of few values.
 constexpr double kLimitF32 = 1e-5;
 constexpr double kLimitF16 = 2e-4;
-constexpr std::int64_t kPositions = 4300;
+// attention_decode: queries and weights rounded to binary16, 2^-11 / sqrt(3) = 2.8e-4 each.
+constexpr double kLimitMma = 2e-3;
 
 struct HeadForm {
     std::int32_t n_h, n_kv, head_dim, n_rot;
@@ -42,11 +45,15 @@ struct AttentionData {
     HeadForm form;
     std::int64_t rows = 0;
     std::int64_t blocks = 1;  // block 0 belongs to nobody
+    std::int64_t positions = 0;
     std::vector<SequencePart> parts;
     std::vector<float> q, k, v, q_norm, k_norm, rope;
     std::vector<std::byte> k_pages, v_pages;
 
-    AttentionData(const HeadForm& f, const std::vector<Span>& spans, std::uint64_t seed) : form(f) {
+    /// `is_shared`: all sequences but the first take the first one's pages where they can.
+    AttentionData(const HeadForm& f, const std::vector<Span>& spans, std::uint64_t seed,
+                  bool is_shared)
+        : form(f) {
         Random random(seed);
         for (const Span& span : spans) {
             const std::int32_t tokens = span.kv_len_before + span.rows;
@@ -54,8 +61,10 @@ struct AttentionData {
             for (std::int32_t t = 0; t < tokens; t += f.block_tokens)
                 part.blocks.push_back(static_cast<std::int32_t>(blocks++));
             std::ranges::reverse(part.blocks);
+            if (is_shared && !parts.empty()) share(part);
             parts.push_back(part);
             rows += span.rows;
+            positions = std::max<std::int64_t>(positions, tokens);
         }
         q = random.normals(rows * f.q_width(), f.has_norm ? 2.0F : 0.7F);
         k = random.normals(rows * f.kv_width(), f.has_norm ? 2.0F : 0.7F);
@@ -64,11 +73,46 @@ struct AttentionData {
         k_norm = random.uniforms(f.head_dim, 0.5F, 1.5F);
         k_pages = random_pages(random);
         v_pages = random_pages(random);
+        poison();
         make_rope();
+    }
+    void share(SequencePart& part) {
+        const std::size_t full = static_cast<std::size_t>(part.kv_len_before / form.block_tokens);
+        blocks -= static_cast<std::int64_t>(full);
+        for (std::size_t i = 0; i < part.blocks.size(); ++i)
+            part.blocks[i] = i < full
+                                 ? parts[0].blocks[i]
+                                 : static_cast<std::int32_t>(blocks - 1 - std::int64_t(i - full));
+    }
+    /// Places of tokens that are not there yet.
+    void poison() {
+        const std::size_t width = form.kv_type == DType::kF32 ? 4 : 2;
+        for (const SequencePart& part : parts)
+            for (std::size_t b = 0; b < part.blocks.size(); ++b)
+                for (std::int64_t t = 0; t < form.block_tokens; ++t) {
+                    if (static_cast<std::int64_t>(b) * form.block_tokens + t < part.kv_len_before)
+                        continue;
+                    for (std::int64_t h = 0; h < form.n_kv; ++h) {
+                        const std::int64_t token =
+                            (part.blocks[b] * std::int64_t{form.n_kv} + h) * form.block_tokens + t;
+                        const auto at = static_cast<std::ptrdiff_t>(
+                            static_cast<std::size_t>(token * form.head_dim) * width);
+                        const auto bytes = static_cast<std::ptrdiff_t>(
+                            static_cast<std::size_t>(form.head_dim) * width);
+                        for (std::vector<std::byte>* pages : {&k_pages, &v_pages})
+                            std::fill_n(pages->begin() + at, bytes, std::byte{0xff});  // NaN
+                    }
+                }
     }
     std::int64_t page_values() const { return blocks * form.kv_width() * form.block_tokens; }
     std::vector<std::byte> random_pages(Random& random) const {
-        const std::vector<float> values = random.normals(page_values());
+        // A piece of an odd length over and over: drawing every value of long caches takes longer
+        // than all else.
+        const std::vector<float> piece =
+            random.normals(std::min<std::int64_t>(page_values(), 1'000'003));
+        std::vector<float> values(static_cast<std::size_t>(page_values()));
+        for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = piece[i % piece.size()];
         if (form.kv_type == DType::kF32) {
             const auto bytes = std::as_bytes(std::span(values));
             return {bytes.begin(), bytes.end()};
@@ -79,11 +123,13 @@ struct AttentionData {
         return {bytes.begin(), bytes.end()};
     }
     void make_rope() {
-        for (std::int64_t p = 0; p < kPositions; ++p)
+        std::vector<double> frequencies;
+        for (int i = 0; i < form.n_rot / 2; ++i)
+            frequencies.push_back(std::pow(1e6, -2.0 * i / form.n_rot));
+        for (std::int64_t p = 0; p < positions; ++p)
             for (const bool is_sine : {false, true})
-                for (int i = 0; i < form.n_rot / 2; ++i) {
-                    const double angle =
-                        static_cast<double>(p) * std::pow(1e6, -2.0 * i / form.n_rot);
+                for (const double frequency : frequencies) {
+                    const double angle = static_cast<double>(p) * frequency;
                     rope.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
                 }
     }
@@ -91,6 +137,7 @@ struct AttentionData {
         return host_view(form.kv_type, {blocks, form.n_kv, form.block_tokens, form.head_dim},
                          bytes.data());
     }
+    /// What is no number reads as zero.
     std::vector<float> floats(const std::vector<std::byte>& bytes) const {
         std::vector<float> result(static_cast<std::size_t>(page_values()));
         for (std::size_t i = 0; i < result.size(); ++i) {
@@ -101,6 +148,7 @@ struct AttentionData {
                 std::memcpy(&half, &bytes[i * 2], 2);
                 result[i] = f16_to_f32(half);
             }
+            if (std::isnan(result[i])) result[i] = 0.0F;
         }
         return result;
     }
@@ -130,7 +178,7 @@ AttentionArgs args_of(AttentionData& d, Rows& q, Rows& k, Rows& v, Place place,
         args.q_norm = place(test::vector_of(d.q_norm));
         args.k_norm = place(test::vector_of(d.k_norm));
     }
-    args.rope = place(host_view(DType::kF32, {kPositions, f.n_rot}, d.rope.data()));
+    args.rope = place(host_view(DType::kF32, {d.positions, f.n_rot}, d.rope.data()));
     args.pairing = f.pairing;
     return args;
 }
@@ -164,8 +212,10 @@ AttentionResult run_cpu(Pair& pair, AttentionData& d) {
     return result;
 }
 
-/// All sequences in one step, or each in a step of its own.
-AttentionResult run_cuda(Pair& pair, AttentionData& d, bool one_by_one) {
+enum class Cut { kOneStep, kSequences, kRows };
+
+/// All sequences in one step, each in a step of its own, or each row.
+AttentionResult run_cuda(Pair& pair, AttentionData& d, Cut cut) {
     pair.reset();
     AttentionRows rows(d);
     AttentionResult result{.y = {}, .k_pages = d.k_pages, .v_pages = d.v_pages};
@@ -179,11 +229,15 @@ AttentionResult run_cuda(Pair& pair, AttentionData& d, bool one_by_one) {
         return args;
     }();
     std::vector<std::vector<SequencePart>> steps;
-    if (one_by_one) {
-        for (const SequencePart& part : d.parts)
-            steps.push_back({part});
-    } else {
-        steps.push_back(d.parts);
+    if (cut == Cut::kOneStep) steps.push_back(d.parts);
+    for (const SequencePart& part : d.parts) {
+        if (cut == Cut::kSequences) steps.push_back({part});
+        for (std::int32_t i = 0; i < part.rows && cut == Cut::kRows; ++i) {
+            SequencePart row = part;
+            row.kv_len_before += i;
+            row.rows = 1;
+            steps.push_back({row});
+        }
     }
     std::int64_t begin = 0;
     for (const auto& parts : steps) {
@@ -229,15 +283,31 @@ std::string text_of(const HeadForm& f) {
            (f.pairing == RopePairing::kAdjacent ? ", adjacent" : "");
 }
 
+bool has_decode(Pair& pair, const HeadForm& form) {
+    const std::vector<KernelEntry> entries = pair.cuda().armed_kernels();
+    const bool is_armed = std::ranges::any_of(entries, [](const KernelEntry& entry) {
+        return entry.name == "attention_decode" && entry.state == KernelState::kArmed;
+    });
+    return is_armed && form.kv_type == DType::kF16 && form.block_tokens >= 16 &&
+           (form.head_dim == 64 || form.head_dim == 128 || form.head_dim == 256);
+}
+
 CaseResult run_case(Pair& pair, const HeadForm& form, const std::vector<Span>& spans,
-                    const std::string& what) {
+                    const std::string& what, bool is_shared) {
     CaseResult result{.op = "attention", .shape = text_of(form) + what};
     result.limit = form.kv_type == DType::kF16 ? kLimitF16 : kLimitF32;
-    AttentionData data(form, spans, 400);
+    if (has_decode(pair, form)) result.limit = kLimitMma;
+    AttentionData data(form, spans, 400, is_shared);
     const AttentionResult expected = run_cpu(pair, data);
-    const AttentionResult first = run_cuda(pair, data, false);
-    const AttentionResult second = run_cuda(pair, data, false);
-    const AttentionResult alone = run_cuda(pair, data, true);
+    const AttentionResult first = run_cuda(pair, data, Cut::kOneStep);
+    const AttentionResult second = run_cuda(pair, data, Cut::kOneStep);
+    const AttentionResult alone = run_cuda(pair, data, Cut::kSequences);
+    const bool is_step = std::ranges::all_of(spans, [](const Span& s) { return s.rows <= 16; });
+    if (is_step) {
+        const AttentionResult rows = run_cuda(pair, data, Cut::kRows);
+        if (const auto where = first_difference(first.y, rows.y); !where.empty())
+            result.complain("verify differs from single steps " + where);
+    }
     result.see_error(relative_error(first.y, expected.y));
     if (!first.guards_are_intact) result.complain("wrote past its rows");
     check_pages(data, first, expected, result);
@@ -268,12 +338,36 @@ std::vector<Case> attention_cases(Pair& pair, const CaseOptions& options) {
         {.n_h = 4, .n_kv = 2, .head_dim = 256, .n_rot = 64, .kv_type = DType::kF32}};
     std::vector<Case> cases;
     const auto add = [&](const HeadForm& form, const std::vector<Span>& spans,
-                         const std::string& what) {
-        cases.push_back([&pair, form, spans, what] { return run_case(pair, form, spans, what); });
+                         const std::string& what, bool is_shared = false) {
+        cases.push_back([&pair, form, spans, what, is_shared] {
+            return run_case(pair, form, spans, what, is_shared);
+        });
     };
     for (const HeadForm& form : forms)
         add(form, batch, ", batch");
+    // Around units of 128 tokens and groups of 16 units; every number of rows; 1 to 16 heads a
+    // group.
+    const std::vector<Span> edges = {{0, 16},   {63, 1},   {111, 1}, {112, 16}, {120, 9}, {126, 5},
+                                     {127, 1},  {127, 2},  {128, 1}, {129, 3},  {250, 7}, {255, 4},
+                                     {256, 10}, {383, 12}, {500, 6}, {639, 8}};
+    add({.n_h = 16, .n_kv = 1, .head_dim = 64, .n_rot = 64, .block_tokens = 32}, edges, ", edges");
+    add({.n_h = 5, .n_kv = 1, .head_dim = 128, .n_rot = 128, .has_norm = false}, edges, ", edges");
+    add({.n_h = 6, .n_kv = 2, .head_dim = 256, .n_rot = 64, .block_tokens = 64}, edges, ", edges");
     if (options.small) return cases;
+    const std::vector<Span> groups = {{2047, 1}, {2046, 5}, {2048, 1}, {4094, 4},
+                                      {4095, 1}, {4096, 1}, {6200, 3}, {1, 1}};
+    add({.n_h = 7, .n_kv = 1, .head_dim = 64, .n_rot = 64, .block_tokens = 64}, groups, ", groups");
+    add({.n_h = 4, .n_kv = 2, .head_dim = 128, .n_rot = 64, .block_tokens = 16}, groups,
+        ", groups");
+    add({.n_h = 24, .n_kv = 4, .head_dim = 256, .n_rot = 64, .block_tokens = 64}, groups,
+        ", groups");
+    add({.n_h = 12, .n_kv = 2, .head_dim = 256, .n_rot = 64, .block_tokens = 64}, {{131071, 1}},
+        ", 128K");
+    add({.n_h = 2, .n_kv = 1, .head_dim = 256, .n_rot = 64, .block_tokens = 64}, {{262139, 5}},
+        ", 256K");
+    // More results of groups than the scratch holds: whole heads go to blocks.
+    add({.n_h = 8, .n_kv = 4, .head_dim = 256, .n_rot = 64, .block_tokens = 64},
+        std::vector<Span>(16, Span{.kv_len_before = 68000, .rows = 2}), ", 16 x 66K", true);
     const HeadForm demo{.n_h = 4, .n_kv = 2, .head_dim = 256, .n_rot = 64, .block_tokens = 64};
     const HeadForm model_27b{
         .n_h = 24, .n_kv = 4, .head_dim = 256, .n_rot = 64, .block_tokens = 64};

@@ -15,7 +15,7 @@ namespace kernels::gate {
 namespace {
 
 constexpr std::int64_t kCycleBytes = std::int64_t{200} << 20;  // above three times the L2 of 60 MB
-constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;  // holds the largest matrix too
+constexpr std::int64_t kMemoryBytes = std::int64_t{1} << 30;   // holds the largest matrix too
 constexpr int kWarmups = 3;
 constexpr int kRepeats = 31;
 constexpr std::size_t kCycles = 4;  // of a graph over all copies: its start weighs less than 1 %
@@ -171,13 +171,14 @@ void LinearBench::print() const {
         std::printf("%12lld %10.2f %10.0f\n", static_cast<long long>(read.bytes),
                     read.seconds * 1e6, read.rate() * 1e-9);
     std::printf("\nlinear, 27B, cold weights, in a graph (median of %d)\n", kRepeats);
-    std::printf("%-22s %-7s %14s %3s %12s %9s %7s %7s %8s\n", "matrix", "type", "N x K", "M", "bytes", "us",
-                "GB/s", "% B(s)", "spread");
+    std::printf("%-22s %-7s %14s %3s %12s %9s %7s %7s %8s\n", "matrix", "type", "N x K", "M",
+                "bytes", "us", "GB/s", "% B(s)", "spread");
     for (const LinearTime& t : times_) {
         const std::string shape = std::to_string(t.n) + " x " + std::to_string(t.k);
         std::printf("%-22s %-7s %14s %3d %12lld %9.2f %7.0f %6.1f%% %7.1f%%\n", t.name.c_str(),
-                    t.type.c_str(), shape.c_str(), t.rows, static_cast<long long>(t.bytes), t.seconds * 1e6,
-                    t.rate() * 1e-9, 100.0 * t.rate() / t.ceiling, 100.0 * t.spread);
+                    t.type.c_str(), shape.c_str(), t.rows, static_cast<long long>(t.bytes),
+                    t.seconds * 1e6, t.rate() * 1e-9, 100.0 * t.rate() / t.ceiling,
+                    100.0 * t.spread);
     }
 }
 

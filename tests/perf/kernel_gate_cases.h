@@ -18,9 +18,9 @@ struct CaseOptions {
 
 /// What the steps of all cases fit into.
 inline constexpr StepLimits kLimits = {.rows = 160,
-                                       .seqs = 16,
+                                       .seqs = 32,
                                        .logit_rows = 65,
-                                       .blocks_per_seq = 320,
+                                       .blocks_per_seq = 4096,
                                        .vocabulary = 4096,
                                        .inputs_max = 17408};
 

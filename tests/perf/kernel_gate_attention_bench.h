@@ -1,0 +1,42 @@
+// Times of attention in a layer of the 27B: decode at many contexts and numbers of sequences.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tests/perf/kernel_gate_pair.h"
+
+namespace kernels::gate {
+
+struct AttentionTime {
+    std::int32_t kv_len = 0, seqs = 0, rows = 0;  // rows of each sequence
+    std::int64_t bytes = 0;                       // of keys and values
+    double seconds = 0.0;                         // median
+    double spread = 0.0;                          // (90th - 10th percentile) / median
+    double ceiling = 0.0;  // bytes a second that can be read at this size, in this run
+    double rate() const { return static_cast<double>(bytes) / seconds; }
+};
+
+/// Pages of many layers, cold in turn. Allocates at construction.
+class AttentionBench {
+public:
+    explicit AttentionBench(Pair& pair);
+    void run();
+    /// Nothing may be faster than the card reads.
+    bool is_plausible() const;
+    void print() const;
+    nlohmann::json to_json() const;
+
+private:
+    double measure_read(std::int64_t bytes);
+    void measure(std::int32_t kv_len, std::int32_t seqs, std::int32_t rows);
+
+    Pair& pair_;
+    TensorView k_pages_, v_pages_;  // [pages, n_kv, block_tokens, D]
+    double best_read_ = 0.0;
+    std::vector<AttentionTime> times_;
+};
+
+}  // namespace kernels::gate
