@@ -51,6 +51,8 @@ std::string to_json(const ReplicaStatus& status) {
         {"model", status.model},
         {"degraded", status.degraded},
         {"eta_s", status.eta_s},
+        {"prompt_tokens_total", status.prompt_tokens_total},
+        {"generated_tokens_total", status.generated_tokens_total},
     };
     return json_text(json);
 }
@@ -80,6 +82,8 @@ Result<ReplicaStatus> parse_replica_status(std::string_view text) {
     fields.read("model", status.model);
     fields.read("degraded", status.degraded);
     fields.read("eta_s", status.eta_s);
+    fields.read("prompt_tokens_total", status.prompt_tokens_total);
+    fields.read("generated_tokens_total", status.generated_tokens_total);
     return fields.result(std::move(status));
 }
 

@@ -58,6 +58,9 @@ struct ReplicaStatus {
     std::string model;
     bool degraded = false;
     double eta_s = 0;
+    // Since the process began: their growth is the throughput, idle times included.
+    std::uint64_t prompt_tokens_total = 0;  // of requests that have begun, cached ones included
+    std::uint64_t generated_tokens_total = 0;
 
     bool operator==(const ReplicaStatus&) const = default;
 };

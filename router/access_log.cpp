@@ -39,6 +39,7 @@ Endpoint endpoint_of(std::string_view path) {
     if (path == "/ready") return Endpoint::kReady;
     if (path == "/info") return Endpoint::kInfo;
     if (path == "/metrics" || path == "/metrics/all") return Endpoint::kMetrics;
+    if (path.substr(0, 10) == "/dashboard") return Endpoint::kDashboard;
     return Endpoint::kOther;
 }
 
@@ -74,7 +75,8 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
 
     // Probes and scrapes come every few seconds for ever; they are of interest only when they fail.
     const bool is_routine = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady ||
-                            endpoint == Endpoint::kMetrics || endpoint == Endpoint::kInfo;
+                            endpoint == Endpoint::kMetrics || endpoint == Endpoint::kInfo ||
+                            endpoint == Endpoint::kDashboard;
     const auto level = is_routine ? spdlog::level::debug : spdlog::level::info;
     if (!spdlog::should_log(level)) return;
     std::string line = fmt::format(

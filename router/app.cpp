@@ -195,6 +195,7 @@ asio::awaitable<void> App::tick() {
         }
         set_.tick(now);
         dispatcher_.look_at_fleet();
+        handlers_.tick(now);
     }
 }
 

@@ -388,11 +388,25 @@ void Dispatcher::on_replica_lost(const std::shared_ptr<Account>& account) {
     }
 }
 
-int Dispatcher::computed_retry_after_s() {
+Backlog Dispatcher::whole_backlog() const {
     Backlog backlog = set_.backlog();
     backlog.prompt_tokens += queue_.prompt_tokens();
     backlog.output_tokens += queue_.output_tokens();
-    return retry_after_s(backlog, std::uniform_real_distribution<double>(0.0, 1.0)(random_));
+    return backlog;
+}
+
+int Dispatcher::computed_retry_after_s() {
+    return retry_after_s(whole_backlog(),
+                         std::uniform_real_distribution<double>(0.0, 1.0)(random_));
+}
+
+std::pair<int, int> Dispatcher::retry_after_range_s() const {
+    if (mode_ == FleetMode::kNone) {
+        const int eta_s = set_.eta_s() > 0 ? set_.eta_s() : kRetryAfterUnknown;
+        return {eta_s, eta_s};
+    }
+    const Backlog backlog = whole_backlog();
+    return {retry_after_s(backlog, 0), retry_after_s(backlog, 1)};
 }
 
 void Dispatcher::update_gauges() {

@@ -140,9 +140,13 @@ public:
     /// The bodies of all requests before their first answer byte.
     BodyBudget& bodies() { return bodies_; }
     [[nodiscard]] const WaitQueue& queue() const { return queue_; }
+    /// How many may wait.
+    [[nodiscard]] std::size_t queue_count_max() const;
     PolicyMemory& memory() { return memory_; }
     /// All that a choice sees now.
     [[nodiscard]] Snapshot snapshot(int dispatch_ahead, Clock::time_point now) const;
+    /// The least and the most that a request refused now would be told to wait, in seconds.
+    [[nodiscard]] std::pair<int, int> retry_after_range_s() const;
     /// Counts and returns the error of a refused request.
     proto::ApiError refuse(RejectReason reason);
 
@@ -150,11 +154,11 @@ private:
     friend class Grant;
     [[nodiscard]] std::optional<RejectReason> overdue(const Ticket& ticket, Clock::time_point now,
                                                       Clock::time_point& deadline);
-    [[nodiscard]] std::size_t queue_count_max() const;
     void on_fleet_change();
     void on_replica_lost(const std::shared_ptr<Account>& account);
     [[nodiscard]] int computed_retry_after_s();
     [[nodiscard]] proto::ApiError try_again(proto::ErrorCode code, const std::string& why);
+    [[nodiscard]] Backlog whole_backlog() const;
     void update_gauges();
     void update_memory_gauges();
     void start(const Decision& decision, Ticket& ticket, Waiter& waiter);

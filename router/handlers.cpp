@@ -141,7 +141,7 @@ proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
     return job;
 }
 
-Handlers::Handlers(Services& services) : services_(services) {
+Handlers::Handlers(Services& services) : services_(services), dashboard_(services) {
     using proto::HttpExchange;
     const auto generation = [this](HttpExchange& exchange, const std::string&) {
         return generate(exchange);
@@ -180,11 +180,12 @@ Handlers::Handlers(Services& services) : services_(services) {
         });
     routes_.add("GET", "/sd/prometheus",
                 [this](HttpExchange& exchange, const std::string&) { return discover(exchange); });
+    dashboard_.add_routes(routes_);
 }
 
 bool needs_key(const Config& config, const proto::HttpRequestHead& head) {
     if (head.method == "OPTIONS") return false;  // a browser asks before it may send a key
-    if (head.path == "/health" || head.path == "/ready" || head.path == "/dashboard") return false;
+    if (head.path == "/health" || head.path == "/ready" || is_page_path(head.path)) return false;
     const bool is_metrics =
         head.path == "/metrics" || head.path == "/metrics/all" || head.path == "/sd/prometheus";
     return !(is_metrics && config.metrics_open && is_loopback_address(head.peer));

@@ -14,6 +14,7 @@
 
 #include "proto/http_server.h"
 #include "proto/route_table.h"
+#include "router/dashboard/dashboard.h"
 #include "router/generation.h"
 
 namespace router {
@@ -32,6 +33,9 @@ public:
     /// Bytes a body may have: max(4 MiB, 8 x context tokens) unless it is set.
     [[nodiscard]] std::size_t body_bytes_max() const;
 
+    /// What time alone moves. To be called a few times per second.
+    void tick(Clock::time_point now) { dashboard_.tick(now); }
+
     /// `/ready` says no from now on, while requests are still taken.
     void say_not_ready() { is_leaving_ = true; }
 
@@ -45,6 +49,7 @@ private:
 
     Services& services_;
     proto::RouteTable routes_;
+    Dashboard dashboard_;
     bool is_leaving_ = false;
 };
 

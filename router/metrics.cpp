@@ -31,6 +31,7 @@ constexpr std::array<std::string_view, kEndpointCount> kEndpointNames = {"/v1/ch
                                                                          "/ready",
                                                                          "/info",
                                                                          "/metrics",
+                                                                         "/dashboard",
                                                                          "other"};
 constexpr std::array<std::string_view, kOutcomeCount> kOutcomeNames = {
     "ok",     "client_error", "rejected", "client_abort", "upstream_error", "upstream_stall",
@@ -84,6 +85,9 @@ std::string_view name_of(Endpoint endpoint) {
 std::string_view name_of(Phase phase) {
     return kPhaseNames.at(static_cast<std::size_t>(phase));
 }
+std::string_view name_of(Stage stage) {
+    return kStageNames.at(static_cast<std::size_t>(stage));
+}
 
 Metrics::Metrics(const Build& build) : registry_(std::make_shared<prometheus::Registry>()) {
     Maker make{*registry_};
@@ -117,15 +121,16 @@ void Metrics::make_own_series() {
              "class", classes, queue_wait_seconds, kQueueWaitBuckets);
     add_each(make.counters("rejected_total", "Requests that were refused, by reason."), "reason",
              kRejectNames, rejected);
-    time_to_first_token_seconds = &make.histograms("time_to_first_token_seconds",
-                                                   "Time from arrival to the first answer byte.")
-                                       .Add({}, kFirstTokenBuckets);
+    time_to_first_token_seconds.emplace(make.histograms("time_to_first_token_seconds",
+                                                        "Time from arrival to the first answer "
+                                                        "byte.")
+                                            .Add({}, kFirstTokenBuckets));
     request_seconds =
         &make.histograms("request_seconds", "Time from arrival to the end of the answer.")
              .Add({}, kRequestBuckets);
-    event_gap_seconds =
-        &make.histograms("event_gap_seconds", "Time between two events of a stream (not tokens).")
-             .Add({}, kEventGapBuckets);
+    event_gap_seconds.emplace(
+        make.histograms("event_gap_seconds", "Time between two events of a stream (not tokens).")
+            .Add({}, kEventGapBuckets));
     add_each(make.counters("retries_total", "Further attempts at a replica, by reason."), "reason",
              kRetryNames, retries);
     retry_budget_exhausted =
@@ -141,8 +146,11 @@ void Metrics::make_own_series() {
                           .Add({}, kCancelBuckets);
     add_each(make.counters("stream_errors_total", "Streams ended by an error event."), "reason",
              kStreamErrorNames, stream_errors);
+    std::array<prometheus::Histogram*, kStageCount> overhead{};
     add_each(make.histograms("overhead_seconds", "The router's own time, by stage."), "stage",
-             kStageNames, overhead_seconds, kOverheadBuckets);
+             kStageNames, overhead, kOverheadBuckets);
+    for (std::size_t i = 0; i < kStageCount; ++i)
+        overhead_seconds.at(i).emplace(*overhead.at(i));
     loop_lag_seconds = &make.histograms("loop_lag_seconds", "Lateness of a timer of the loop.")
                             .Add({}, kOverheadBuckets);
     ttft_prediction_error = &make.histograms("ttft_prediction_error_ratio",
@@ -233,13 +241,24 @@ ReplicaSeries& Metrics::replica(int index) {
     return series;
 }
 
+std::size_t Metrics::request_slot(Endpoint endpoint, std::size_t code_index, Outcome outcome) {
+    return (static_cast<std::size_t>(endpoint) * kCodes.size() + code_index) * kOutcomeCount +
+           static_cast<std::size_t>(outcome);
+}
+
+double Metrics::requests_total(Endpoint endpoint, Outcome outcome) const {
+    double total = 0;
+    for (std::size_t i = 0; i < kCodes.size(); ++i) {
+        const prometheus::Counter* counter = requests_.at(request_slot(endpoint, i, outcome));
+        if (counter != nullptr) total += counter->Value();
+    }
+    return total;
+}
+
 void Metrics::count_request(Endpoint endpoint, int status, Outcome outcome) {
     const auto code = std::find(kCodes.begin(), kCodes.end() - 1, status);
     const auto code_index = static_cast<std::size_t>(code - kCodes.begin());
-    const std::size_t slot =
-        (static_cast<std::size_t>(endpoint) * kCodes.size() + code_index) * kOutcomeCount +
-        static_cast<std::size_t>(outcome);
-    prometheus::Counter*& counter = requests_.at(slot);
+    prometheus::Counter*& counter = requests_.at(request_slot(endpoint, code_index, outcome));
     if (counter == nullptr) {
         counter = &requests_family_->Add({{"endpoint", std::string(name_of(endpoint))},
                                           {"code", *code == 0 ? "other" : std::to_string(*code)},

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <prometheus/counter.h>
@@ -21,6 +22,7 @@
 #include "router/affinity.h"
 #include "router/breaker.h"
 #include "router/policy.h"
+#include "router/timing.h"
 #include "router/wait_queue.h"
 
 namespace router {
@@ -34,9 +36,10 @@ enum class Endpoint : std::uint8_t {
     kReady,
     kInfo,
     kMetrics,
+    kDashboard,
     kOther
 };
-inline constexpr std::size_t kEndpointCount = 9;
+inline constexpr std::size_t kEndpointCount = 10;
 
 /// How a request ended; exactly one for each.
 enum class Outcome : std::uint8_t {
@@ -81,6 +84,7 @@ inline constexpr std::size_t kAttemptOutcomeCount = 6;
 /// Where the router's own time goes.
 enum class Stage : std::uint8_t { kAdmit, kChoose, kDispatch };
 inline constexpr std::size_t kStageCount = 3;
+[[nodiscard]] std::string_view name_of(Stage stage);
 
 /// Series that carry a replica label.
 struct ReplicaSeries {
@@ -110,8 +114,11 @@ public:
 
     /// The series of replica `index`, made on first use and kept.
     ReplicaSeries& replica(int index);
+    [[nodiscard]] const std::map<int, ReplicaSeries>& replicas() const { return replicas_; }
 
     void count_request(Endpoint endpoint, int status, Outcome outcome);
+    /// Requests of `endpoint` that ended like this so far, whatever their status.
+    [[nodiscard]] double requests_total(Endpoint endpoint, Outcome outcome) const;
 
     /// Prometheus text of all series.
     [[nodiscard]] std::string text() const;
@@ -122,16 +129,16 @@ public:
     prometheus::Gauge* body_bytes = nullptr;
     std::array<prometheus::Histogram*, kPriorityClassCount> queue_wait_seconds{};
     std::array<prometheus::Counter*, kRejectReasonCount> rejected{};
-    prometheus::Histogram* time_to_first_token_seconds = nullptr;
+    std::optional<Timing> time_to_first_token_seconds;
     prometheus::Histogram* request_seconds = nullptr;
-    prometheus::Histogram* event_gap_seconds = nullptr;
+    std::optional<Timing> event_gap_seconds;
     std::array<prometheus::Counter*, kRetryReasonCount> retries{};
     prometheus::Counter* retry_budget_exhausted = nullptr;
     prometheus::Counter* poison_requests = nullptr;
     std::array<prometheus::Counter*, kPhaseCount> client_aborts{};
     prometheus::Histogram* cancel_seconds = nullptr;
     std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled
-    std::array<prometheus::Histogram*, kStageCount> overhead_seconds{};
+    std::array<std::optional<Timing>, kStageCount> overhead_seconds;
     prometheus::Histogram* loop_lag_seconds = nullptr;
     prometheus::Histogram* ttft_prediction_error = nullptr;
     prometheus::Gauge* affinity_entries = nullptr;
@@ -143,6 +150,9 @@ public:
     std::array<prometheus::Counter*, kReloadCount> reloads_failed{};
 
 private:
+    [[nodiscard]] static std::size_t request_slot(Endpoint endpoint, std::size_t code_index,
+                                                  Outcome outcome);
+
     // Status codes we answer with are few; one slot each, the last for any other.
     static constexpr std::array<int, 20> kCodes = {200, 204, 400, 401, 404, 405, 408, 413, 415, 417,
                                                    421, 429, 431, 499, 500, 501, 502, 503, 504, 0};

@@ -353,6 +353,12 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
         name_of(replica.state), name_of(state), replica.instance(),
         std::chrono::duration_cast<std::chrono::milliseconds>(now - replica.state_since).count());
     const bool is_lost = is_serving(replica.state) && state == ReplicaState::kDown;
+    const bool was_working =
+        replica.state == ReplicaState::kReady || replica.state == ReplicaState::kSuspect;
+    // A launcher that restarts it may say so before we see it gone.
+    if (was_working && (state == ReplicaState::kDown || state == ReplicaState::kStarting)) {
+        replica.died_at = now;
+    }
     replica.state = state;
     replica.state_since = now;
     if (state == ReplicaState::kReady && !replica.ready_since) replica.ready_since = now;
@@ -387,6 +393,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     const std::shared_ptr<Account> lost =
         std::exchange(replica.account, std::make_shared<Account>(instance));
     ++replica.life;
+    if (lost && is_serving(replica.state)) replica.died_at = now;
     replica.ready_since.reset();
     spdlog::info("event=replica_instance replica={} instance={}", replica.index, instance);
     replica.status.reset();

@@ -74,6 +74,8 @@ struct Replica {
     ReplicaState state = ReplicaState::kStarting;
     Clock::time_point state_since;
     std::optional<Clock::time_point> ready_since;  // of this instance, the first time
+    /// When an instance last ended in the middle of its work.
+    std::optional<Clock::time_point> died_at;
     std::uint64_t last_dispatch = 0;
     std::optional<ReplicaInfo> info;  // kept over a restart until the new one is read
 

@@ -189,6 +189,15 @@ std::size_t WaitQueue::count_of(PriorityClass priority_class) const {
     return class_counts_.at(static_cast<std::size_t>(priority_class));
 }
 
+std::optional<Clock::time_point> WaitQueue::oldest_of(PriorityClass priority_class) const {
+    std::optional<Clock::time_point> oldest;
+    for (const auto& [place, entry] : entries_) {
+        if (class_of(entry.priority) != priority_class) continue;
+        if (!oldest || entry.arrival < *oldest) oldest = entry.arrival;
+    }
+    return oldest;
+}
+
 std::size_t WaitQueue::position(const Place& place) const {
     return static_cast<std::size_t>(std::distance(entries_.begin(), entries_.lower_bound(place)));
 }

@@ -107,6 +107,8 @@ public:
     std::int64_t prompt_tokens() const { return prompt_tokens_; }
     std::int64_t output_tokens() const { return output_tokens_; }
     std::size_t count_of(PriorityClass priority_class) const;
+    /// Arrival of the request of that class that waits longest. O(n).
+    [[nodiscard]] std::optional<Clock::time_point> oldest_of(PriorityClass priority_class) const;
 
     /// How many are in front of `place`; for tests and the admin view. O(n).
     std::size_t position(const Place& place) const;

@@ -58,6 +58,8 @@ proto::ReplicaStatus AppState::status() {
     report.decode_tokens_per_s = engine->decode_tokens_per_s;
     report.longest_step_ms = ms(engine->longest_step);
     report.max_model_len = engine->max_model_len;
+    report.prompt_tokens_total = engine->prompt_tokens_total;
+    report.generated_tokens_total = engine->generated_tokens_total;
     return report;
 }
 

@@ -88,6 +88,7 @@ std::string info_text(const AppState& state) {
     info["version"] = build_version();
     info["build"] = build_version();
     info["instance"] = state.instance;
+    info["config_digest"] = state.options.config_digest;
     info["state"] = proto::replica_state_name(state.lifecycle.state());
     info["sequences_max"] = state.options.sequences;
     if (state.serving) {

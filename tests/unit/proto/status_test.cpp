@@ -55,6 +55,8 @@ ReplicaStatus sample_status() {
     status.max_model_len = 131072;
     status.model = "qwen-27b";
     status.eta_s = 1.5;
+    status.prompt_tokens_total = 90210;
+    status.generated_tokens_total = 4711;
     return status;
 }
 
