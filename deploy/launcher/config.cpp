@@ -66,6 +66,12 @@ double parse_number(const Setting& setting, const std::string& text, const std::
     return value;
 }
 
+bool parse_yes_no(const Setting& setting, const std::string& text, const std::string& origin) {
+    if (text == "true") return true;
+    if (text != "false") refuse_value(setting, text, origin, "true or false");
+    return false;
+}
+
 void assign(Config& config, const Setting& setting, const std::string& text,
             const std::string& origin) {
     if (const auto* field = std::get_if<std::string Config::*>(&setting.field)) {
@@ -74,6 +80,8 @@ void assign(Config& config, const Setting& setting, const std::string& text,
         config.*(*whole) = static_cast<int>(parse_number(setting, text, origin, true));
     } else if (const auto* real = std::get_if<double Config::*>(&setting.field)) {
         config.*(*real) = parse_number(setting, text, origin, false);
+    } else if (const auto* yes = std::get_if<bool Config::*>(&setting.field)) {
+        config.*(*yes) = parse_yes_no(setting, text, origin);
     } else {
         config.*std::get<std::vector<std::string> Config::*>(setting.field) = split_list(text);
     }
@@ -99,6 +107,12 @@ void assign_node(Config& config, const Setting& setting, const toml::node& node,
         for (const toml::node& item : *array)
             items.push_back(**item.as_string());
         config.*(*list) = std::move(items);
+        return;
+    }
+    if (const auto* yes = std::get_if<bool Config::*>(&setting.field)) {
+        const toml::value<bool>* value = node.as_boolean();
+        if (value == nullptr) refuse_value(setting, text_of(node), origin, "true or false");
+        config.*(*yes) = **value;
         return;
     }
     const bool is_text_wanted = std::holds_alternative<std::string Config::*>(setting.field);
@@ -222,6 +236,10 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
         }
     }
     return best;
+}
+
+bool is_loopback(std::string_view host) {
+    return host.starts_with("127.") || host == "::1" || host.starts_with("::ffff:127.");
 }
 
 int replicas_of_layout(std::string_view layout) {

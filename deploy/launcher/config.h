@@ -26,6 +26,8 @@ struct Config {
     int port = 8080;
     int replica_port_base = 8101;
     int metrics_port = 8099;
+    std::string keys_file;          // API keys of the router; empty: no key is needed
+    bool insecure_no_auth = false;  // the owner means a host that others reach, without keys
     std::string runtime_dir;
 
     int threads_per_replica = 0;
@@ -69,7 +71,7 @@ struct Config {
 
 struct Setting {
     using Field = std::variant<std::string Config::*, int Config::*, double Config::*,
-                               std::vector<std::string> Config::*>;
+                               bool Config::*, std::vector<std::string> Config::*>;
     std::string_view key;
     Field field;
     std::string_view help;
@@ -114,6 +116,9 @@ std::string to_text(const LoadedConfig& loaded);
 
 /// The nearest of `candidates` if it is near enough to be a typing error, else "".
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
+
+/// Whether only this machine reaches a server on `host`.
+bool is_loopback(std::string_view host);
 
 /// "4x1" -> 4 replicas of one device each. Throws StartError.
 int replicas_of_layout(std::string_view layout);

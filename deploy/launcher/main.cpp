@@ -39,14 +39,16 @@ struct CommandLine {
 };
 
 void add_flag_of(CLI::App& command, CommandLine& line, const Setting& setting) {
-    command
-        .add_option_function<std::string>(
-            setting.flag(),
-            [&line, key = std::string(setting.key)](const std::string& text) {
-                line.sources.flags[key] = text;
-            },
-            std::string(setting.help) + " (" + setting.value_text(Config{}) + ")")
-        ->take_last();
+    const auto take = [&line, key = std::string(setting.key)](const std::string& text) {
+        line.sources.flags[key] = text;
+    };
+    const std::string help = std::string(setting.help) + " (" + setting.value_text(Config{}) + ")";
+    if (std::holds_alternative<bool Config::*>(setting.field)) {
+        command.add_flag_callback(
+            setting.flag(), [take] { take("true"); }, help);
+        return;
+    }
+    command.add_option_function<std::string>(setting.flag(), take, help)->take_last();
 }
 
 CLI::App& add_command(CLI::App& app, CommandLine& line, const std::string& name,

@@ -27,6 +27,8 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"port", &Config::port, "Port of the router; 0 takes a free one", 0, kPortMax},
     {"replica_port_base", &Config::replica_port_base, "Port of replica 0, the others follow; 0 takes free ones", 0, kPortMax},
     {"metrics_port", &Config::metrics_port, "Port of the launcher's own /metrics; 0 takes a free one", 0, kPortMax},
+    {"keys_file", &Config::keys_file, "TOML file of API keys (name, sha256, ...), read again on SIGHUP; without it no key is needed"},
+    {"insecure_no_auth", &Config::insecure_no_auth, "Serve others than this machine without keys"},
     {"runtime_dir", &Config::runtime_dir, "Folder of sockets, lock and state; default: $RUNTIME_DIRECTORY, /run/quadriga or $XDG_RUNTIME_DIR/quadriga"},
     {"threads_per_replica", &Config::threads_per_replica, "Compute threads of a CPU replica; 0: its share of the cores", 0, 1024},
     {"context", &Config::context, "Longest sequence in tokens, at least 16; 0: the replica chooses", 0, 16777216},
@@ -112,6 +114,9 @@ std::string Setting::value_text(const Config& config) const {
     }
     if (const auto* real = std::get_if<double Config::*>(&field)) {
         return number_text(config.*(*real));
+    }
+    if (const auto* yes = std::get_if<bool Config::*>(&field)) {
+        return config.*(*yes) ? "true" : "false";
     }
     std::string list = "[";
     for (const std::string& item : config.*std::get<std::vector<std::string> Config::*>(field)) {

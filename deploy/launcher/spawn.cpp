@@ -101,6 +101,7 @@ void write_digits(char* out, pid_t pid) {
     if (::getppid() != prepared.parent) ::_exit(127);  // it died before the prctl
     for (int signal = 1; signal < NSIG; ++signal)
         ::signal(signal, SIG_DFL);
+    if (request.ignored_signal != 0) ::signal(request.ignored_signal, SIG_IGN);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -24,6 +24,7 @@ struct SpawnRequest {
     bool has_listen_socket = false;  // fds[0] is passed by the LISTEN_FDS convention
     int output_fd = -1;              // stdout and stderr of the child
     int death_signal = 9;            // sent by the kernel when the launcher ends
+    int ignored_signal = 0;          // ignored from the start, until the child handles it; 0: none
     std::vector<int> cpus;           // cores it may run on; empty: no restriction
 };
 

@@ -37,7 +37,7 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
       load_lock_(plan_.runtime_dir + "/load.lock"),
       announcer_(context.get_executor()),
       client_(context.get_executor()),
-      signals_(context, SIGTERM, SIGINT),
+      signals_(context, SIGTERM, SIGINT, SIGHUP),
       timer_(context),
       second_(context),
       board_timer_(context),
@@ -113,11 +113,21 @@ void Supervisor::arm_timer() {
 void Supervisor::wait_for_signal() {
     signals_.async_wait([this](boost::system::error_code error, int number) {
         if (error) return;
-        console_.log("info", "launcher",
-                     number == SIGTERM ? "TERM received" : "interrupt received");
-        post_event(StopAsked{});
+        if (number == SIGHUP) {
+            reload_router();
+        } else {
+            console_.log("info", "launcher",
+                         number == SIGTERM ? "TERM received" : "interrupt received");
+            post_event(StopAsked{});
+        }
         wait_for_signal();
     });
+}
+
+/// The keys are the router's; one that starts just now reads them anyway.
+void Supervisor::reload_router() {
+    console_.log("info", "launcher", "HUP received: the router reads its keys again");
+    if (router_) router_->signal(SIGHUP);
 }
 
 void Supervisor::do_action(const MeasureMemory& action) {

@@ -105,6 +105,7 @@ private:
     void announce_to_router(int replica);
     void relay_output(Slot* slot, const std::string& process, const std::string& line);
     void wait_for_signal();
+    void reload_router();
     void every_second();
     void draw_board();
     bool is_startup_over() const;  // every replica is READY, or has given up

@@ -154,11 +154,16 @@ void Supervisor::do_action(const SpawnRouter&) {
         request.program = plan_.router_program;
         request.has_listen_socket = true;
         request.death_signal = SIGTERM;
+        request.ignored_signal = SIGHUP;  // until it listens for it: a reload must not end it
         request.argv = {"--announce-fd",      "4",
                         "--death-fd",         "5",
                         "--internal-key-fd",  "6",
                         "--drain-grace-s",    seconds_text(config.drain_grace_s),
                         "--drain-deadline-s", seconds_text(config.drain_deadline_s)};
+        if (!config.keys_file.empty()) {
+            request.argv.insert(request.argv.end(), {"--keys-file", config.keys_file});
+        }
+        if (config.insecure_no_auth) request.argv.emplace_back("--insecure-no-auth");
         request.argv.insert(request.argv.end(), config.router_args.begin(),
                             config.router_args.end());
         Pipe output = make_pipe();

@@ -1,7 +1,10 @@
 // `quadriga up`: everything that can fail is tried before the first process starts, in this order:
-// backend, model, programs, runtime folder, leftovers, sockets.
+// backend, model, who may come in, programs, runtime folder, leftovers, sockets.
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include <boost/asio/io_context.hpp>
 #include <fcntl.h>
@@ -35,6 +38,31 @@ void check_model(const Config& config) {
          .what = "no model is given",
          .why = "neither an argument, nor QUADRIGA_MODEL, nor the configuration has one",
          .fix = "quadriga up MODEL.gguf"});
+}
+
+/// Whoever can reach a server without keys can use it; the router refuses that too, but only once
+/// it runs.
+void check_exposure(const Config& config) {
+    if (!config.keys_file.empty()) {
+        const std::ifstream file(config.keys_file);
+        std::error_code error;
+        if (file && std::filesystem::is_regular_file(config.keys_file, error)) return;
+        throw StartError({.kind = FailureClass::kConfig,
+                          .what = "the key file " + config.keys_file + " cannot be read",
+                          .why = file ? "it is not a file" : std::strerror(errno),
+                          .fix = "correct keys_file, or the rights of that file"});
+    }
+    if (config.insecure_no_auth || is_loopback(config.host)) return;
+    throw StartError({.kind = FailureClass::kConfig,
+                      .what = "host " + config.host + " would serve everybody who can reach it",
+                      .why = "it is not a loopback address, and there are no API keys",
+                      .fix = "give --keys-file FILE, or --host 127.0.0.1, or, if you mean it, "
+                             "--insecure-no-auth"});
+}
+
+std::string exposure_text(const Config& config) {
+    return std::string(is_loopback(config.host) ? "loopback, " : "open to the network, ") +
+           (config.keys_file.empty() ? "no key" : "needs a key");
 }
 
 /// `configured`, else `name` beside this executable.
@@ -102,10 +130,9 @@ void print_plan(Console& console, const LaunchPlan& plan, const std::string& url
     console.print("model    " + config.served_name + " (" + config.model + ", " +
                   bytes_text(plan.model_bytes) + ")");
     console.print("fit      " + monitor.measure(0, need).note + ", before each load");
-    const bool is_loopback = config.host.starts_with("127.") || config.host == "::1";
-    console.print("url      " + url + "/v1 (" +
-                  (is_loopback ? "loopback, no key" : "open to the network, no key") + ")");
-    console.print("try      curl -s " + url + "/v1/models");
+    console.print("url      " + url + "/v1 (" + exposure_text(config) + ")");
+    console.print("try      curl -s " + url + "/v1/models" +
+                  (config.keys_file.empty() ? "" : " -H \"Authorization: Bearer $KEY\""));
     console.print("         quadriga status --runtime-dir " + plan.runtime_dir +
                   "; metrics on http://127.0.0.1:" + std::to_string(plan.metrics_port) +
                   "/metrics");
@@ -154,8 +181,12 @@ int run_up(const LoadedConfig& loaded) {
     const Config& config = plan.config;
     check_backend(config);
     check_model(config);
+    check_exposure(config);
     plan.model_bytes = model_bytes(config.model);
     plan.config.model = std::filesystem::absolute(config.model).string();
+    if (!config.keys_file.empty()) {
+        plan.config.keys_file = std::filesystem::absolute(config.keys_file).string();
+    }
     plan.replica_program = find_program(config.replica_program, "quadriga-replica");
     plan.router_program = find_program(config.router_program, "quadriga-router");
     plan.runtime_dir = choose_runtime_dir(config.runtime_dir);

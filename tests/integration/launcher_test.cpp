@@ -167,6 +167,48 @@ TEST_F(LauncherTest, BadStartsEndWithTheirCodesBeforeAnythingRuns) {
     EXPECT_THAT(events(), IsEmpty());
 }
 
+TEST_F(LauncherTest, AnOpenHostWithoutKeysIsRefusedBeforeAnythingRuns) {
+    for (const char* host : {"0.0.0.0", "::"}) {
+        up({"--host", host});
+        EXPECT_EQ(wait_for_end(), 2) << host;
+        for (const char* part : {"Q0201", "host ", "--keys-file", "--insecure-no-auth", "fix"})
+            EXPECT_THAT(read("err"), HasSubstr(part)) << host;
+    }
+    up({"--host", "0.0.0.0", "--keys-file", folder_ + "/nothing.toml"});
+    EXPECT_EQ(wait_for_end(), 2);
+    EXPECT_THAT(read("err"), HasSubstr("nothing.toml cannot be read"));
+    up({"--keys-file", folder_});
+    EXPECT_EQ(wait_for_end(), 2);
+    EXPECT_THAT(read("err"), HasSubstr("it is not a file"));
+    EXPECT_THAT(events(), IsEmpty());
+}
+
+TEST_F(LauncherTest, WhoMeansAnOpenHostGetsItAndTheRouterIsTold) {
+    up({"--host", "0.0.0.0", "--insecure-no-auth"}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready"));
+    EXPECT_TRUE(events("router", "start").front()["flags"].contains("--insecure-no-auth"));
+    EXPECT_FALSE(events("router", "start").front()["flags"].contains("--keys-file"));
+    EXPECT_THAT(read("out"), HasSubstr("open to the network, no key"));
+    EXPECT_EQ(command({"down"}), 0);
+    EXPECT_EQ(wait_for_end(), 0);
+}
+
+TEST_F(LauncherTest, TheRouterGetsTheKeyFileAndAHangupReachesItAlone) {
+    const std::string keys = folder_ + "/keys.toml";
+    std::ofstream(keys) << "[[key]]\n";
+    up({"--host", "0.0.0.0", "--keys-file", keys}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready"));
+    EXPECT_EQ(events("router", "start").front()["flags"]["--keys-file"], keys);
+    EXPECT_FALSE(events("router", "start").front()["flags"].contains("--insecure-no-auth"));
+    EXPECT_THAT(read("out"), HasSubstr("open to the network, needs a key"));
+    ::kill(launcher_, SIGHUP);
+    ASSERT_TRUE(wait_for("router", "hup"));
+    EXPECT_EQ(command({"down"}), 0);  // it was no reason to end
+    EXPECT_EQ(wait_for_end(), 0);
+    EXPECT_EQ(events("router", "start").size(), 1U);
+    EXPECT_EQ(events("replica 0", "start").size(), 1U);
+}
+
 TEST_F(LauncherTest, ASecondUpInTheSameFolderNamesTheFirst) {
     up();
     ASSERT_TRUE(wait_for("replica 1", "ready"));

@@ -61,13 +61,17 @@ void write_all(int fd, const std::string& text) {
 class FakeChild {
 public:
     FakeChild(int argc, char** argv) {
-        for (int i = 1; i + 1 < argc; i += 2)
-            flags_[argv[i]] = argv[i + 1];
+        for (int i = 1; i < argc; ++i) {
+            const std::string flag = argv[i];
+            const bool has_value = i + 1 < argc && std::string(argv[i + 1]).rfind("--", 0) != 0;
+            flags_[flag] = has_value ? argv[++i] : "";
+        }
         is_router_ = flags_.contains("--announce-fd");
         name_ = is_router_ ? "router" : "replica " + flags_["--replica-index"];
         sigset_t term;
         ::sigemptyset(&term);
         ::sigaddset(&term, SIGTERM);
+        if (is_router_) ::sigaddset(&term, SIGHUP);
         ::sigprocmask(SIG_BLOCK, &term, nullptr);
         signal_fd_ = ::signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
         choose_launch();
@@ -213,7 +217,7 @@ private:
                 log("orphaned");
                 std::_Exit(0);
             }
-            if (fds[1].revents != 0) terminate();
+            if (fds[1].revents != 0) take_signals();
             if (fds[2].revents != 0) answer();
             if (fds[3].revents != 0) read_announcements();
         }
@@ -223,10 +227,14 @@ private:
         return is_router_ && !is_announce_over_ ? std::stoi(flags_["--announce-fd"]) : -1;
     }
 
-    void terminate() {
+    void take_signals() {
         signalfd_siginfo info{};
+        bool is_term = false;
         while (::read(signal_fd_, &info, sizeof info) > 0) {
+            if (info.ssi_signo == SIGHUP) log("hup");
+            is_term = is_term || info.ssi_signo == SIGTERM;
         }
+        if (!is_term) return;
         log("term");
         if (launch_.value("ignore_term", false)) return;
         if (const int drain_ms = number("drain_ms", 0); drain_ms > 0 && !is_draining_) {

@@ -132,6 +132,28 @@ TEST(ConfigTest, ListsAreCommaSeparatedInFlags) {
     EXPECT_THAT(loaded.config.require_kernels, testing::ElementsAre("a", "b"));
 }
 
+TEST(ConfigTest, AYesOrNoIsABooleanInTheFileAndAWordElsewhere) {
+    EXPECT_FALSE(load_config({}).config.insecure_no_auth);
+    EXPECT_TRUE(load_config({.flags = {{"insecure_no_auth", "true"}}}).config.insecure_no_auth);
+    const TemporaryFile file("insecure_no_auth = true\nkeys_file = \"k.toml\"\n");
+    EXPECT_TRUE(load_config({.file = file.path()}).config.insecure_no_auth);
+    EXPECT_EQ(load_config({.file = file.path()}).config.keys_file, "k.toml");
+    EXPECT_FALSE(
+        load_config({.environment = {{"QUADRIGA_INSECURE_NO_AUTH", "false"}}, .file = file.path()})
+            .config.insecure_no_auth);
+    EXPECT_THAT(refusal_of_file("insecure_no_auth = \"true\"\n"), HasSubstr("true or false"));
+    EXPECT_THAT(refusal_of_file("insecure_no_auth = 1\n"), HasSubstr("true or false"));
+    EXPECT_THAT(refusal_text({.environment = {{"QUADRIGA_INSECURE_NO_AUTH", "yes"}}}),
+                HasSubstr("true or false"));
+}
+
+TEST(ConfigTest, LoopbackIsWhatOnlyThisMachineReaches) {
+    for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"})
+        EXPECT_TRUE(is_loopback(host)) << host;
+    for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "12.7.0.1", "1127.0.0.1", ""})
+        EXPECT_FALSE(is_loopback(host)) << host;
+}
+
 TEST(ConfigTest, SecondsBecomeTheFleetsLimits) {
     const LoadedConfig loaded = load_config({.flags = {{"load_stall_s", "0.25"}}});
     EXPECT_EQ(loaded.config.fleet_limits().load_stall, Duration{250});
