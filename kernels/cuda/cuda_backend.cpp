@@ -14,6 +14,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pack_host.h"
 #include "kernels/cuda/registry.h"
+#include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/sampling.h"
 
@@ -58,7 +59,8 @@ public:
           attention_registry_(kernels_, facts.shared_bytes_max, disabled),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
-          matrix_upload_(driver_, kernels_, arena_, stream_.get()) {
+          matrix_upload_(driver_, kernels_, arena_, stream_.get()),
+          graphs_(driver_, kernels_) {
         sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
         op_.kernels = &kernels_;
         op_.stream = stream_.get();
@@ -117,6 +119,7 @@ private:
               const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
     void draw();
+    void run_launches();
     void synchronize(const char* what) {
         check_cuda(driver_, driver_.stream_synchronize(stream_.get()), what);
     }
@@ -131,6 +134,8 @@ private:
     cuda::Stream stream_;
     cuda::Arena arena_;
     cuda::MatrixUpload matrix_upload_;
+    cuda::StepGraphs graphs_;
+    cuda::LaunchList launches_;  // of the step
     std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
 
@@ -143,8 +148,7 @@ private:
     StepDescriptor step_;
     cuda::OpContext op_;
     bool in_step_ = false;
-    const void* fetched_logits_ = nullptr;  // device address whose copy is on its way
-    std::int64_t logits_width_ = 0;
+    TensorView fetched_logits_;  // on the device; empty = nobody wants them
     std::int32_t vocabulary_used_ = 0;
     bool draws_ = false;
     std::vector<std::int32_t> sampled_;
@@ -401,10 +405,12 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
     context_.make_current();
     step_ = step;
     upload_.upload(step_, stream_.get());
-    fetched_logits_ = nullptr;
+    fetched_logits_ = {};
     draws_ = false;
     outputs_ = {};
     in_step_ = true;
+    launches_.clear();
+    kernels_.record(&launches_);
 }
 
 void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
@@ -482,16 +488,19 @@ void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
          columns(args.joined, args.table.k, args.table.k), op_.view.hidden_row);
 }
 
+/// The host wants them: finish_step downloads.
 void CudaBackendImpl::fetch_logits(const TensorView& logits) {
-    if (fetched_logits_ == logits.data || step_.logit_rows == 0) return;
+    if (step_.logit_rows == 0) return;
     assert(logits.row_stride == logits.shape[1] && "logits rows follow each other");
     assert(logits.shape[1] <= limits_.vocabulary);
-    const auto bytes = static_cast<std::size_t>(step_.logit_rows * logits.shape[1]) * sizeof(float);
-    check_cuda(driver_,
-               driver_.copy_to_host(host_logits_.get(), address_of(logits), bytes, stream_.get()),
-               "download of logits");
-    fetched_logits_ = logits.data;
-    logits_width_ = logits.shape[1];
+    fetched_logits_ = logits;
+}
+
+/// Makes the launches that operations have written down.
+void CudaBackendImpl::run_launches() {
+    kernels_.record(nullptr);
+    graphs_.run(launches_, step_.rows, stream_.get());
+    launches_.clear();
 }
 
 void CudaBackendImpl::sample(const SampleArgs& args) {
@@ -505,7 +514,7 @@ void CudaBackendImpl::sample(const SampleArgs& args) {
 
 /// On the host, by the rules every backend shares; one round trip a step.
 void CudaBackendImpl::draw() {
-    const auto width = static_cast<std::size_t>(logits_width_);
+    const auto width = static_cast<std::size_t>(fetched_logits_.shape[1]);
     const auto rows = static_cast<std::size_t>(step_.logit_rows);
     const auto* logits = static_cast<const float*>(host_logits_.get());
     for (std::size_t row = 0; row < rows; ++row) {
@@ -524,11 +533,16 @@ void CudaBackendImpl::draw() {
 
 const StepOutputs& CudaBackendImpl::finish_step() {
     assert(in_step_ && "begin_step begins a step");
+    run_launches();
+    const auto logit_count = static_cast<std::size_t>(step_.logit_rows * fetched_logits_.shape[1]);
+    if (!fetched_logits_.empty())
+        check_cuda(driver_,
+                   driver_.copy_to_host(host_logits_.get(), address_of(fetched_logits_),
+                                        logit_count * sizeof(float), stream_.get()),
+                   "download of logits");
     synchronize("step");
-    if (step_.wants_logits && fetched_logits_ != nullptr)
-        outputs_.logits = {
-            static_cast<const float*>(host_logits_.get()),
-            static_cast<std::size_t>(step_.logit_rows) * static_cast<std::size_t>(logits_width_)};
+    if (step_.wants_logits && !fetched_logits_.empty())
+        outputs_.logits = {static_cast<const float*>(host_logits_.get()), logit_count};
     if (draws_) draw();
     in_step_ = false;
     return outputs_;
@@ -569,6 +583,7 @@ std::vector<CudaKernelReport> CudaBackendImpl::kernels() const {
 std::vector<double> CudaBackendImpl::time_graph(const std::function<void()>& enqueue, int warmups,
                                                 int repeats) {
     assert(in_step_ && "operations run inside a step");
+    run_launches();  // those in front; from here to the step's end launches are made at once
     const cuda::StreamHandle stream = stream_.get();
     cuda::GraphHandle handle = nullptr;
     check_cuda(driver_, driver_.stream_begin_capture(stream, kCaptureThreadLocal), "capture");

@@ -192,7 +192,16 @@ void KernelSet::launch_raw(KernelId id, const GridShape& grid, StreamHandle stre
                                  .attribute_count = grid.overlaps_previous ? 1U : 0U};
     check_cuda(driver_, driver_.launch(&config, functions_[index], parameters, nullptr),
                kNames[index].symbol);
-    ++runs_[index];
+}
+
+void KernelSet::enqueue(LaunchList& list, StreamHandle stream) {
+    for (const Launch& launch : list.launches())
+        launch_raw(launch.id, launch.grid, stream, list.params(launch));
+}
+
+void KernelSet::count(const LaunchList& list) {
+    for (const Launch& launch : list.launches())
+        ++runs_[static_cast<std::size_t>(launch.id)];
 }
 
 }  // namespace kernels::cuda

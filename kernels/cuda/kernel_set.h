@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/launch_list.h"
 #include "kernels/tensor.h"
 
 namespace kernels::cuda {
@@ -74,25 +75,26 @@ KernelId matmul_kernel(int type_index, int columns, bool is_whole);
 /// All of a type.
 std::vector<KernelId> matmul_kernels(std::size_t type_index);
 
-struct GridShape {
-    std::int64_t x = 1;
-    std::int64_t y = 1;
-    int threads = 32;
-    int shared_bytes = 0;  // dynamic; above 48 KB only after allow_shared_bytes
-    // Starts while the kernel in front still runs; the kernel itself waits for it before it touches
-    // what that one writes (programmatic dependent launch).
-    bool overlaps_previous = false;
-};
-
 class KernelSet {
 public:
     /// Loads all cubins into the current context. Throws CudaError.
     explicit KernelSet(const Driver& driver);
 
+    /// Enqueues a launch; while a step is written down (`record`), adds it to the list instead.
     template <class Params>
     void launch(KernelId id, const GridShape& grid, StreamHandle stream, Params params) {
+        if (list_ != nullptr) {
+            list_->add(id, grid, &params, sizeof(params));
+            return;
+        }
+        ++runs_[static_cast<std::size_t>(id)];
         launch_raw(id, grid, stream, &params);
     }
+    /// Where launches go from now on; null = to the device.
+    void record(LaunchList* list) { list_ = list; }
+    /// Makes the launches of a list; does not count them.
+    void enqueue(LaunchList& list, StreamHandle stream);
+    void count(const LaunchList& list);
     std::uint64_t runs(std::size_t index) const { return runs_[index]; }
     std::uint64_t runs(KernelId id) const { return runs_[static_cast<std::size_t>(id)]; }
     /// Lets a kernel take this much dynamic shared memory.
@@ -108,6 +110,7 @@ private:
     std::vector<Module> modules_;
     std::vector<FunctionHandle> functions_;
     std::vector<std::uint64_t> runs_;
+    LaunchList* list_ = nullptr;
 };
 
 }  // namespace kernels::cuda
