@@ -119,11 +119,11 @@ void Charge::mark_sent(Clock::time_point now) {
     if (account_ != nullptr) entry_->sent_at = now;
 }
 
-void Charge::mark_first_byte(Clock::time_point now, std::optional<std::int64_t> computed_tokens) {
+void Charge::mark_first_byte(Clock::time_point now, std::optional<std::int64_t> prompt_tokens) {
     if (account_ == nullptr) return;
     account_->release_prefill(*entry_);
     entry_->prefilled_at = now;
-    if (computed_tokens) entry_->prompt_tokens = *computed_tokens;
+    if (prompt_tokens) entry_->prompt_tokens = *prompt_tokens;
     if (entry_->is_seen) account_->gone_tokens_ += entry_->prompt_tokens;
 }
 

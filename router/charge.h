@@ -138,8 +138,10 @@ public:
     void mark_sent(Clock::time_point now);
 
     /// The first answer byte is here: nothing of the prompt is outstanding any more.
-    /// `computed_tokens`: how many it really computed, where the replica said so.
-    void mark_first_byte(Clock::time_point now, std::optional<std::int64_t> computed_tokens = {});
+    /// `prompt_tokens`: the prompt's true length where the replica said it, the cached part
+    /// included: a replica learns what it has cached only when the prompt's turn comes, and its
+    /// reports may count all of it until then.
+    void mark_first_byte(Clock::time_point now, std::optional<std::int64_t> prompt_tokens = {});
 
     /// `tokens` more of the answer are here; the expectation shrinks, but an answer that still runs
     /// is expected to go on by a token of each sequence.

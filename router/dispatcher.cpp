@@ -82,12 +82,9 @@ void Grant::judge(AttemptVerdict verdict) {
 
 void Grant::on_first_token(const Placement::FirstToken& first, Clock::time_point now) {
     const bool was_big = placement_->is_big_prefill();
-    std::optional<std::int64_t> computed;
-    if (first.report) {
-        computed =
-            std::max<std::int64_t>(0, first.report->prompt_tokens - first.report->cached_tokens);
-    }
-    charge.mark_first_byte(now, computed);
+    std::optional<std::int64_t> prompt_tokens;
+    if (first.report) prompt_tokens = first.report->prompt_tokens;
+    charge.mark_first_byte(now, prompt_tokens);
     placement_->on_first_token(first, now);
     ReplicaSeries& series = dispatcher_->metrics_.replica(replica.index);
     if (placement_->predicted_tokens() > 0) {

@@ -66,7 +66,7 @@ std::vector<Answer> ask_all(int port, const std::vector<std::string>& bodies) {
 }
 
 TEST(RouterAffinityTest, AChatGoesBackToWhereItsBeginningIs) {
-    Fleet fleet(4, kFlags);
+    Fleet fleet(4, kFlags, {"--log-level", "debug"});
     const int port = fleet.router->port();
     Chat chat;
     const Answer first = post(port, kChat, chat.say(text_of("question", 1000)).body());
@@ -75,7 +75,8 @@ TEST(RouterAffinityTest, AChatGoesBackToWhereItsBeginningIs) {
     for (int turn = 0; turn < 3; ++turn) {
         chat.say("an answer").say(text_of("more", 100));
         const Answer next = post(port, kChat, chat.body());
-        EXPECT_EQ(decided(next, "replica"), decided(first, "replica"));
+        ASSERT_EQ(decided(next, "replica"), decided(first, "replica"))
+            << fleet.router->process().text();  // with the terms of every candidate
         EXPECT_EQ(decided(next, "reason"), "prefix");
         EXPECT_GE(std::atoi(decided(next, "matched").c_str()), 900);
     }

@@ -340,7 +340,7 @@ private:
     asio::awaitable<void> run_sequence(HttpExchange& exchange, Script& script,
                                        const std::string& dispatch) {
         Sequence sequence(exchange.executor());
-        sequence.queued_tokens = script.prompt_tokens;
+        sequence.queued_tokens = script.prompt_tokens - cache_.find(script.ends);
         sequences_.push_back(&sequence);
         const auto place = std::prev(sequences_.end());
         exchange.on_disconnect([&sequence] {

@@ -209,7 +209,7 @@ void Simulation::end_step(std::size_t index) {
                                                     .cached_tokens = first.cached,
                                                     .block_tokens = kBlockTokens}};
         request.placement->on_first_token(told, at(now_s_));
-        request.charge.mark_first_byte(at(now_s_), first.prompt_tokens - first.cached);
+        request.charge.mark_first_byte(at(now_s_), first.prompt_tokens);
         const Turn& turn = trace_.sessions[request.session].turns[request.turn];
         result_.requests.push_back({now_s_ - request.arrival_s, turn.is_document, request.session});
         result_.prompt_tokens += first.prompt_tokens;
