@@ -8,6 +8,7 @@
 #include "proto/sse.h"
 #include "proto/status.h"
 #include "router/generation.h"
+#include "router/trace_context.h"
 
 namespace router {
 namespace {
@@ -226,6 +227,7 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
     exchange.on_disconnect([cancel] { cancel->cancel(); });
     proto::HttpRequest& client = exchange.request();
     const auto body = std::make_shared<const std::string>(std::move(client.body));
+    const TraceContext trace = trace_of(client.headers);
     std::vector<InstanceRef> excluded;
     // It changes nothing on a replica and may be repeated, but one that kills its replica must not
     // be handed from one to the next.
@@ -242,6 +244,7 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
         request.target = client.path;
         request.headers =
             forward_headers(services.config, client, {.instance = replica.instance()});
+        add_trace(request.headers, trace, client.headers);
         request.shared_body = body;
         request.cancel = cancel;
         request.timeouts.connect = services.config.connect;

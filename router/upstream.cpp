@@ -8,11 +8,7 @@
 namespace router {
 namespace {
 
-// `tracestate` is bounded by its specification; a longer one is dropped, not cut.
-constexpr std::size_t kTracestateBytesMax = 512;
-
-constexpr std::array<std::string_view, 4> kRequestAllowed = {"content-type", "accept",
-                                                             "traceparent", "tracestate"};
+constexpr std::array<std::string_view, 2> kRequestAllowed = {"content-type", "accept"};
 constexpr std::array<std::string_view, 4> kAnswerAllowed = {"content-type", "cache-control",
                                                             "retry-after", "x-quadriga-instance"};
 
@@ -33,7 +29,6 @@ proto::Headers forward_headers(const Config& config, const proto::HttpRequestHea
     for (const std::string_view name : kRequestAllowed) {
         const std::string_view value = client.headers.get(name);
         if (value.empty()) continue;
-        if (name == "tracestate" && value.size() > kTracestateBytesMax) continue;
         headers.add(std::string(name), std::string(value));
     }
     headers.add(std::string(proto::kHeaderRequestId), client.request_id);

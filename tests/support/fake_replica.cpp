@@ -41,6 +41,13 @@ void log_line(const char* event, std::string_view dispatch, std::string_view req
     std::fflush(stdout);
 }
 
+void log_trace(std::string_view dispatch, const proto::Headers& headers) {
+    std::printf("trace dispatch=%s traceparent=%s tracestate=%s\n", std::string(dispatch).c_str(),
+                std::string(headers.get("traceparent")).c_str(),
+                std::string(headers.get("tracestate")).c_str());
+    std::fflush(stdout);
+}
+
 // Outside the coroutines: GCC 12 cannot put the array of such a list into a coroutine's frame.
 proto::Headers stream_headers() {
     return {{"content-type", std::string(proto::kSseContentType)}};
@@ -310,6 +317,7 @@ private:
         const std::string dispatch(request.headers.get(proto::kHeaderDispatch));
         ++arrivals_;
         log_line("arrival", dispatch, request.request_id);
+        log_trace(dispatch, request.headers);
         const std::string_view expected = request.headers.get(proto::kHeaderInstance);
         if (!expected.empty() && expected != options_.instance) {
             log_line("refused", dispatch, request.request_id);
