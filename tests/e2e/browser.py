@@ -74,7 +74,8 @@ class Browser:
 
     def start(self):
         arguments = ["--headless=new", f"--user-data-dir={self.folder}", "--disable-gpu", "--hide-scrollbars",
-                     "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+                     # On a busy machine their patience ends the browser, not the test.
+                     "--disable-gpu-watchdog", "--disable-hang-monitor", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
                      "--disable-component-update", "--disable-sync", "--force-device-scale-factor=1",
                      f"--window-size={self.size[0]},{self.size[1]}"]
         if os.geteuid() == 0:
@@ -89,7 +90,7 @@ class Browser:
 
     def call(self, method, path, body=None):
         target = "/session" if path is None else f"/session/{self.session}{path}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=40 * PATIENCE)
         try:
             text = None if method != "POST" else json.dumps(body if body is not None else {})
             connection.request(method, target, text, {"Content-Type": "application/json"})

@@ -90,12 +90,9 @@ class Scripted:
 
 
 class DashboardTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.browser = Browser(*WIDE).__enter__()
-        cls.addClassCleanup(cls.browser.__exit__, None, None, None)
-
     def setUp(self):
+        self.browser = Browser(*WIDE).__enter__()
+        self.addCleanup(self.browser.__exit__, None, None, None)
         self.browser.look(*WIDE)
 
     def picture(self, name, size, scheme, whole_page=True):
@@ -205,8 +202,8 @@ class DashboardTest(unittest.TestCase):
             browser.keys("second line", "Enter")
             browser.wait(ANSWERED.format(1), "an answer")
             self.assertEqual(browser.text(".turn[data-role=user] .text"), "first line\nsecond line")
-            browser.keys("tokens=2000 token_ms=20", "Enter")
-            browser.wait("document.querySelector('.turn.running [data-part=content]')?.textContent.length > 10", "a long answer")
+            browser.keys("tokens=500 token_ms=500", "Enter")  # four minutes, unless stopped
+            browser.wait("document.querySelector('.turn.running [data-part=content]')?.textContent.length > 5", "a long answer")
             self.assertIsNotNone(browser.script("document.querySelector('#stop').offsetParent && true"))
             browser.keys("Escape")
             browser.wait(ANSWERED.format(2), "the end by Escape")

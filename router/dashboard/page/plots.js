@@ -67,6 +67,11 @@ function line_path(points) {
   return path;
 }
 
+/** What lies between a line of a stack and the one under it. */
+function area_path(points, floor) {
+  return points.length === 0 ? "" : `${line_path([...points, ...floor.reverse()])}Z`;
+}
+
 class Plot {
   constructor(spec) {
     this.spec = spec;
@@ -135,7 +140,9 @@ class Plot {
       const { area, line } = this.line_of(name, color);
       const is_drawn = this.shown.some(([other]) => other === name); // else it would lie on its neighbour
       line.setAttribute("d", is_drawn ? line_path(points) : "");
-      if (area) area.setAttribute("d", is_drawn ? this.area_path(points) : "");
+      if (!area) return;
+      const floor = rows.map((row, at) => [this.x(row.age_s), HEIGHT * (1 - (stacked[i][at] - (values[i][at] ?? 0)) / most)]);
+      area.setAttribute("d", is_drawn ? area_path(points, floor) : "");
     });
     this.describe();
   }
@@ -147,12 +154,6 @@ class Plot {
   stack(values) {
     const sums = new Array(this.rows.length).fill(0);
     return values.map((one) => one.map((value, at) => (sums[at] += value ?? 0)));
-  }
-
-  area_path(points) {
-    if (points.length === 0) return "";
-    const last = points[points.length - 1];
-    return `${line_path(points)}L${last[0].toFixed(1)} ${HEIGHT}L${points[0][0].toFixed(1)} ${HEIGHT}Z`;
   }
 
   line_of(name, color) {
