@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention_cut.h"
+#include "kernels/cuda/delta_net.h"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/matrix_upload.h"
@@ -57,6 +58,7 @@ public:
           kernels_(driver_),
           registry_(kernels_, facts.shared_bytes_max, disabled),
           attention_registry_(kernels_, facts.shared_bytes_max, disabled),
+          delta_net_(disabled),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           matrix_upload_(driver_, kernels_, arena_, stream_.get()),
@@ -65,16 +67,12 @@ public:
         op_.kernels = &kernels_;
         op_.stream = stream_.get();
         op_.step = &step_;
+        op_.delta_net = &delta_net_;
     }
     ~CudaBackendImpl() override;
 
     DeviceInfo device() const override;
-    std::vector<KernelEntry> armed_kernels() const override {
-        std::vector<KernelEntry> entries = registry_.entries(kernels_);
-        for (KernelEntry& entry : attention_registry_.entries(kernels_))
-            entries.push_back(std::move(entry));
-        return entries;
-    }
+    std::vector<KernelEntry> armed_kernels() const override;
     TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
     TensorView upload_f32(std::span<const float> values,
                           std::span<const std::int64_t> shape) override;
@@ -131,6 +129,7 @@ private:
     cuda::KernelSet kernels_;
     cuda::MatmulRegistry registry_;
     cuda::AttentionRegistry attention_registry_;
+    cuda::DeltaNetRegistry delta_net_;
     cuda::Stream stream_;
     cuda::Arena arena_;
     cuda::MatrixUpload matrix_upload_;
@@ -178,6 +177,15 @@ DeviceInfo CudaBackendImpl::device() const {
     return {.name = "cuda (" + facts_.name + ", " + std::to_string(facts_.multiprocessors) +
                     " multiprocessors)",
             .memory_bytes_free = free};
+}
+
+std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
+    std::vector<KernelEntry> entries = registry_.entries(kernels_);
+    for (KernelEntry& entry : attention_registry_.entries(kernels_))
+        entries.push_back(std::move(entry));
+    for (KernelEntry& entry : delta_net_.entries(kernels_))
+        entries.push_back(std::move(entry));
+    return entries;
 }
 
 TensorView CudaBackendImpl::make_view(DType dtype, std::span<const std::int64_t> shape,

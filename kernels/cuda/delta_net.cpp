@@ -1,6 +1,9 @@
+#include "kernels/cuda/delta_net.h"
+
+#include <algorithm>
 #include <cassert>
 
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/delta_step.h"
 
 namespace kernels::cuda {
 namespace {
@@ -15,7 +18,47 @@ KernelId kernel_for(std::int32_t state_size) {
     return KernelId::kDeltaNet4;
 }
 
-DeltaNetParams params_of(const OpContext& context, const DeltaNetArgs& args) {
+void check_replay(const StepDescriptor& step, const DeltaNetArgs& args) {
+    const std::int64_t rows_max = args.replay.empty() ? 0 : args.replay.shape[1];
+    assert(args.replay.empty() ||
+           args.replay.shape[2] == std::int64_t{args.n_k + args.n_v} * args.state_size + args.n_v);
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
+        const std::int32_t replays = step.replay_rows.empty() ? 0 : step.replay_rows[s];
+        assert(replays >= 0 && replays <= rows_max);
+        assert(replays <= step.kv_len_before[s] && "accepted rows count as tokens of the state");
+        const bool commits = step.commit.empty() || step.commit[s] != 0;
+        assert((commits || step.row_begin[s + 1] - step.row_begin[s] <= rows_max) &&
+               "a verify step has at most 1 + drafts rows");
+    }
+}
+
+/// The plain kernel, for sequences of more than `rows_above` rows.
+void launch_plain(const OpContext& context, const DeltaNetArgs& args, std::int32_t rows_above) {
+    DeltaNetParams p = delta_net_params(context, args);
+    p.rows_above = rows_above;
+    const std::int64_t seqs = context.step->seqs;
+    const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
+    const int warps = (args.state_size + kColumnsPerWarp - 1) / kColumnsPerWarp;
+    context.kernels->launch(kernel_for(args.state_size),
+                            {.x = seqs, .y = args.n_v, .threads = warps * kWarpLanes},
+                            context.stream, p);
+    context.kernels->launch(
+        KernelId::kStepInputsStore,
+        {.x = (conv_dim + kStoreThreads - 1) / kStoreThreads, .y = seqs, .threads = kStoreThreads},
+        context.stream, p);
+}
+
+/// Most rows of a sequence of the step.
+std::int32_t rows_max(const StepDescriptor& step) {
+    std::int32_t most = 0;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s)
+        most = std::max(most, step.row_begin[s + 1] - step.row_begin[s]);
+    return most;
+}
+
+}  // namespace
+
+DeltaNetParams delta_net_params(const OpContext& context, const DeltaNetArgs& args) {
     DeltaNetParams p{};
     p.step = context.view;
     p.n_k = args.n_k;
@@ -48,24 +91,9 @@ DeltaNetParams params_of(const OpContext& context, const DeltaNetArgs& args) {
     p.keys_stride = context.scratch_stride;
     p.y = args.y.as<float>();
     p.y_stride = args.y.row_stride;
+    p.rows_above = -1;
     return p;
 }
-
-void check_replay(const StepDescriptor& step, const DeltaNetArgs& args) {
-    const std::int64_t rows_max = args.replay.empty() ? 0 : args.replay.shape[1];
-    assert(args.replay.empty() ||
-           args.replay.shape[2] == std::int64_t{args.n_k + args.n_v} * args.state_size + args.n_v);
-    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
-        const std::int32_t replays = step.replay_rows.empty() ? 0 : step.replay_rows[s];
-        assert(replays >= 0 && replays <= rows_max);
-        assert(replays <= step.kv_len_before[s] && "accepted rows count as tokens of the state");
-        const bool commits = step.commit.empty() || step.commit[s] != 0;
-        assert((commits || step.row_begin[s + 1] - step.row_begin[s] <= rows_max) &&
-               "a verify step has at most 1 + drafts rows");
-    }
-}
-
-}  // namespace
 
 void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
     const std::int64_t seqs = context.step->seqs;
@@ -81,15 +109,14 @@ void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
            "prepare was told the largest K, which is at least the heads together");
     check_replay(*context.step, args);
     assert(args.state.dtype == DType::kF32 && args.state.shape[1] == args.n_v);
-    const DeltaNetParams p = params_of(context, args);
-    const int warps = (args.state_size + kColumnsPerWarp - 1) / kColumnsPerWarp;
-    context.kernels->launch(kernel_for(args.state_size),
-                            {.x = seqs, .y = args.n_v, .threads = warps * kWarpLanes},
-                            context.stream, p);
-    context.kernels->launch(
-        KernelId::kStepInputsStore,
-        {.x = (conv_dim + kStoreThreads - 1) / kStoreThreads, .y = seqs, .threads = kStoreThreads},
-        context.stream, p);
+    const bool has_step = context.delta_net->is_step_armed();
+    if (!has_step || !delta_step_fits(args)) {
+        if (!has_step && delta_step_fits(args)) context.delta_net->count_step_fallback();
+        launch_plain(context, args, -1);
+        return;
+    }
+    launch_delta_step(context, args, {});
+    if (rows_max(*context.step) > kDeltaStepRows) launch_plain(context, args, kDeltaStepRows);
 }
 
 }  // namespace kernels::cuda

@@ -1,5 +1,6 @@
-// delta_net: the gated delta net over a step: accepted rows of the last verify step are replayed,
-// then the step's own rows run; and behind it the convolution's ring and the keys to replay.
+// delta_net: the plain form of the gated delta net over a step: accepted rows of the last verify
+// step are replayed, then the step's own rows run; and behind it the convolution's ring and the
+// keys to replay.
 //
 // Math      per value head, S [value, key], g = exp(a softplus(alpha + dt)), b = sigmoid(beta):
 //           d = b (v - g S k);  S <- g S + d k^T;  o = S q;  y = RMSNorm(o) w silu(z)
@@ -7,7 +8,7 @@
 // Shapes    DeltaNetParams; state_size up to 128, any convolution length up to 8
 // Moves     8 * state_size^2 bytes of state per head and sequence, whatever its rows are
 // Floor     bandwidth: 48 heads of 128 are 6.3 MB a sequence and layer, 1.5 us at 4.3 TB/s
-// Achieved  kernels/cuda/README.md
+// Achieved  kernels/README.md
 // Plan      one block per (sequence, value head), rows in order. A warp owns 8 value columns, its
 //           lanes span the keys (key = lane + 32 i); S stays in registers from the first row to
 //           the last, and is read and written once: after the rows, or before them when they may
@@ -106,7 +107,7 @@ __device__ void delta_net(const DeltaNetParams& p) {
     const int rows = p.step.row_begin[s + 1] - begin;
     const int replays = p.step.replay_rows[s];
     const bool commits = p.step.commit[s] != 0;
-    if (rows == 0 && replays == 0) return;
+    if (rows <= p.rows_above || (rows == 0 && replays == 0)) return;
     const bool is_fresh = p.step.kv_len_before[s] == 0;
     const int keys = p.n_k * size;           // where deltas begin in a replay row
     const int decays = keys + p.n_v * size;  // and decays
@@ -247,6 +248,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (s >= *p.step.seqs || channel >= conv_dim) return;
     const int begin = p.step.row_begin[s];
     const int rows = p.step.row_begin[s + 1] - begin;
+    if (rows <= p.rows_above) return;
     const int before = p.step.kv_len_before[s];
     float* slot = p.conv_ring + p.step.state_slot[s] * p.conv_ring_stride + channel;
     for (int t = rows > p.ring ? rows - p.ring : 0; t < rows; ++t)

@@ -30,6 +30,10 @@ enum class KernelId : std::size_t {
     kDeltaNet2,
     kDeltaNet4,
     kStepInputsStore,
+    kDeltaStep1,  // value heads of a key head
+    kDeltaStep2,
+    kDeltaStep3,
+    kDeltaStep4,
     kAttentionAppend,
     kAttention2,  // values of a head per lane
     kAttention4,

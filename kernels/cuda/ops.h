@@ -35,6 +35,7 @@ struct AttentionScratch {
     std::int32_t multiprocessors = 0;
     AttentionRegistry* registry = nullptr;
 };
+class DeltaNetRegistry;
 
 /// What every launcher works with. Owned by the backend.
 struct OpContext {
@@ -46,6 +47,7 @@ struct OpContext {
     std::int64_t scratch_stride = 0;       // a multiple of 8
     MatmulScratch matmul;
     AttentionScratch attention;
+    DeltaNetRegistry* delta_net = nullptr;
 };
 
 /// RMSNorm (or a copy, without weight) of `rows` rows.

@@ -178,6 +178,7 @@ struct DeltaNetParams {
     std::int64_t keys_stride;
     float* y;  // [rows, n_v * state_size]
     std::int64_t y_stride;
+    std::int32_t rows_above;  // plain kernels: sequences of no more rows are not theirs
 };
 
 struct AttentionParams {

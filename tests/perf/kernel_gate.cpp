@@ -23,6 +23,7 @@
 #include "tests/perf/kernel_gate_attention_bench.h"
 #include "tests/perf/kernel_gate_bench.h"
 #include "tests/perf/kernel_gate_cases.h"
+#include "tests/perf/kernel_gate_delta_bench.h"
 
 namespace kernels::gate {
 namespace {
@@ -84,7 +85,8 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
         const bool is_measuring = kernel.name == "read_stream";
         const bool is_matmul = kernel.name.starts_with("matmul_") ||
                                kernel.name.starts_with("pack_") || kernel.name == "prepare_wide" ||
-                               kernel.name.starts_with("attention_decode_");
+                               kernel.name.starts_with("attention_decode_") ||
+                               kernel.name.starts_with("delta_step_");
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
         });
@@ -118,9 +120,9 @@ int run(const Flags& flags) {
     auto backend = make_cuda_backend(
         {.device = flags.device,
          .library_dir = {},
-         .disabled_kernels = flags.plain
-                                 ? std::vector<std::string>{"matmul_mma", "attention_decode"}
-                                 : std::vector<std::string>{}});
+         .disabled_kernels =
+             flags.plain ? std::vector<std::string>{"matmul_mma", "attention_decode", "delta_step"}
+                         : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -132,12 +134,13 @@ int run(const Flags& flags) {
     const std::vector<Case> cases = all_cases(pair, flags);
     std::unique_ptr<LinearBench> bench;
     std::unique_ptr<AttentionBench> attention_bench;
-    const auto is_wanted = [&](const char* name) {
-        return flags.only.empty() || flags.only == name;
+    std::unique_ptr<DeltaNetBench> delta_bench;
+    const auto is_timed = [&](const char* name) {
+        return !flags.no_times && (flags.only.empty() || flags.only == name);
     };
-    if (!flags.no_times && is_wanted("linear")) bench = std::make_unique<LinearBench>(pair);
-    if (!flags.no_times && is_wanted("attention"))
-        attention_bench = std::make_unique<AttentionBench>(pair);
+    if (is_timed("linear")) bench = std::make_unique<LinearBench>(pair);
+    if (is_timed("attention")) attention_bench = std::make_unique<AttentionBench>(pair);
+    if (is_timed("delta_net")) delta_bench = std::make_unique<DeltaNetBench>(pair);
     pair.prepare(kLimits);
 
     std::vector<CaseResult> results;
@@ -149,26 +152,20 @@ int run(const Flags& flags) {
     for (const CaseResult& result : results)
         if (!result.passed()) ++misses;
     nlohmann::json report = {{"device", device}, {"cases", to_json(results)}};
-    if (misses == 0 && bench) {
-        bench->run();
-        bench->print();
-        report["times"] = bench->to_json();
-        if (!bench->is_plausible()) {
-            std::printf("MISS a product was faster than memory can be read\n");
-            ++misses;
-        }
-    } else if (misses > 0 && (bench || attention_bench)) {
-        std::printf("\nno times: the checks did not pass\n");
-    }
-    if (misses == 0 && attention_bench) {
-        attention_bench->run();
-        attention_bench->print();
-        report["attention_times"] = attention_bench->to_json();
-        if (!attention_bench->is_plausible()) {
-            std::printf("MISS attention was faster than memory can be read\n");
-            ++misses;
-        }
-    }
+    const bool has_passed = misses == 0;
+    const auto measure = [&](auto& one, const char* name) {
+        if (!one || !has_passed) return;
+        one->run();
+        one->print();
+        report[name] = one->to_json();
+        if (one->is_plausible()) return;
+        std::printf("MISS an operation was faster than memory\n");
+        ++misses;
+    };
+    measure(bench, "times");
+    measure(attention_bench, "attention_times");
+    measure(delta_bench, "delta_net_times");
+    if (!has_passed && !flags.no_times) std::printf("\nno times: the checks did not pass\n");
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     std::printf("\n%zu cases, %zu misses, %.1f s\n", results.size(), misses, seconds);
@@ -190,7 +187,7 @@ int main(int argc, char** argv) {
     app.add_option("--threads", flags.threads, "threads of the reference; 0 = all processors");
     app.add_flag("--small", flags.small, "small shapes only (for compute-sanitizer)");
     app.add_flag("--plain", flags.plain,
-                 "with matmul_mma and attention_decode disabled: their fallbacks' turn");
+                 "with matmul_mma, attention_decode and delta_step disabled: the turn of the fallbacks");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
         ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear"}));

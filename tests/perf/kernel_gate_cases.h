@@ -17,8 +17,8 @@ struct CaseOptions {
 };
 
 /// What the steps of all cases fit into.
-inline constexpr StepLimits kLimits = {.rows = 160,
-                                       .seqs = 32,
+inline constexpr StepLimits kLimits = {.rows = 8192,
+                                       .seqs = 64,
                                        .logit_rows = 65,
                                        .blocks_per_seq = 4096,
                                        .vocabulary = 4096,

@@ -10,7 +10,7 @@
 namespace kernels::gate {
 namespace {
 
-constexpr std::int64_t kPoolFloats = std::int64_t{128} << 20;  // 512 MB; a case uses far less
+constexpr std::int64_t kPoolFloats = std::int64_t{320} << 20;  // a prefill of 8192 rows needs most
 
 std::size_t bytes_of(const TensorView& view) {
     const std::size_t width = view.dtype == DType::kF16 ? 2 : 4;
