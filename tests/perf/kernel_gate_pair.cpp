@@ -80,7 +80,8 @@ double Pair::product_limit(DType dtype) const {
     constexpr double kBinary16 = 1e-3;
     const std::vector<KernelEntry> entries = cuda_->armed_kernels();
     const bool is_armed = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
-        return entry.state == KernelState::kArmed && entry.variant == name_of(dtype);
+        return entry.name == "matmul_mma" && entry.state == KernelState::kArmed &&
+               entry.variant == name_of(dtype);
     });
     return is_armed ? kBinary16 : kPlain;
 }
