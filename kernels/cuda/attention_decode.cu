@@ -56,14 +56,14 @@ public:
 
     __device__ explicit Decode(const AttentionDecodeParams& params)
         : p_(params),
-          base_(shared_address_of(dynamic_shared())),
+          base_(shared_address(dynamic_shared())),
           run_(find_run(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))),
           ahead_(run_.start) {}
 
     __device__ void run() {
         for (int i = 0; i < L::kRing - 1; ++i)
             fetch_next();
-        wait_for_kernel_in_front();
+        wait_for_previous_kernel();
         AttentionPlace at = run_.start;
         bool is_new = true;  // sequence, head or chunk
         Tile group[kTilesMax];
@@ -381,7 +381,7 @@ private:
     }
     /// True for the last of `count` arrivals, which finds the counter as it was before all.
     __device__ bool is_last_of(int count, std::uint32_t* arrivals) const {
-        if (arrive_at(arrivals) != static_cast<unsigned>(count - 1)) return false;
+        if (arrive(arrivals) != static_cast<unsigned>(count - 1)) return false;
         if (lane_index() == 0) *arrivals = 0;  // for the next launch
         return true;
     }
@@ -501,17 +501,17 @@ private:
 // Block: 8 warps. Grid: multiprocessors.
 extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_decode_64(const __grid_constant__ AttentionDecodeParams p) {
-    launch_dependents();
+    let_next_kernel_start();
     Decode<64>(p).run();
 }
 extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_decode_128(const __grid_constant__ AttentionDecodeParams p) {
-    launch_dependents();
+    let_next_kernel_start();
     Decode<128>(p).run();
 }
 extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
     attention_decode_256(const __grid_constant__ AttentionDecodeParams p) {
-    launch_dependents();
+    let_next_kernel_start();
     Decode<256>(p).run();
 }
 

@@ -1,22 +1,13 @@
-// What the delta net's kernels ask of the hardware beyond plain C++: the order between launches,
-// clusters of blocks, streaming accesses. Each is one function, so that it can be replaced when
+// What the delta net's kernels ask of the hardware beyond plain C++: clusters of blocks, streaming
+// accesses. Each is one function, so that it can be replaced when
 // device code is run on a host.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/device.cuh"
+
 namespace kernels::cuda {
-
-/// The next kernel of the stream may start where this one leaves room.
-__device__ inline void let_next_start() {
-    asm volatile("griddepcontrol.launch_dependents;");
-}
-
-/// Everything the kernels in front have written is there. On every path of every block: the kernel
-/// behind relies on it.
-__device__ inline void wait_for_previous() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
 
 __device__ inline int cluster_rank() {
     std::uint32_t rank;
@@ -27,7 +18,7 @@ __device__ inline int cluster_rank() {
 /// Stores into the shared memory of block `rank` of the cluster, at the place that `here` has in
 /// ours.
 __device__ inline void store_in_block(float* here, int rank, float value) {
-    const auto local = static_cast<std::uint32_t>(__cvta_generic_to_shared(here));
+    const std::uint32_t local = shared_address(here);
     std::uint32_t remote;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");

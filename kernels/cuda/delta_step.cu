@@ -191,7 +191,7 @@ __device__ void clear_padding(const DeltaStepParams& p, int key_head, int rank) 
 template <int kHeads>
 __device__ void delta_step(const DeltaStepParams& p) {
     const DeltaNetParams& net = p.net;
-    let_next_start();
+    let_next_kernel_start();
     const int rank = cluster_rank();
     const int key_head = static_cast<int>(blockIdx.x) / kDeltaStepBlocks;
     const int seq = static_cast<int>(blockIdx.y);
@@ -206,7 +206,7 @@ __device__ void delta_step(const DeltaStepParams& p) {
     const int rows = is_live && s.rows <= kDeltaStepRows ? s.rows : 0;  // more are not ours
     if (rows != s.rows && !p.replays_long) s.replays = 0;
     if (rows == 0 && s.replays == 0) {  // the same for the whole cluster
-        wait_for_previous();
+        wait_for_previous_kernel();
         clear_padding<kHeads>(p, key_head, rank);
         return;
     }
@@ -255,7 +255,7 @@ __device__ void delta_step(const DeltaStepParams& p) {
         shared.replay_decays[i] =
             replay_row(net, s, i / kHeads)[decays + value_head(net, key_head, i % kHeads)];
 
-    wait_for_previous();
+    wait_for_previous_kernel();
 
     // The rows' vectors and gates. At one row the warps do different things side by side.
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// What all kernels share: warps, sums in a fixed order, binary16.
+// What all kernels share: warps, sums in a fixed order, binary16, the order of launches.
 //
 // Device code is compiled without contraction of products and sums, so that arithmetic is what is
 // written; where fusing is meant, the code says fmaf.
@@ -44,6 +44,34 @@ __device__ inline float bfloat_to_float(std::uint16_t value) {
 
 __device__ inline float sigmoid(float x) {
     return 1.0F / (1.0F + expf(-x));
+}
+
+/// The next kernel of the stream may start where this one leaves room.
+__device__ inline void let_next_kernel_start() {
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+/// Everything the kernels in front have written is there. On every path of every block: the kernel
+/// behind relies on it.
+__device__ inline void wait_for_previous_kernel() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ inline std::uint32_t shared_address(const void* pointer) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// One more arrival of this warp; the number of those before. What the warp has written is seen by
+/// who sees the arrival, and the other way round: the release is cumulative over the warp's
+/// barrier.
+__device__ inline unsigned arrive(std::uint32_t* arrivals) {
+    unsigned before = 0;
+    __syncwarp();
+    if (lane_index() == 0)
+        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(arrivals)
+                     : "memory");
+    return __shfl_sync(~0U, before, 0);
 }
 
 }  // namespace kernels::cuda

@@ -13,19 +13,6 @@ __device__ float* partial_of(const MatmulParams& p, int block, bool is_last_grou
     return p.partials + static_cast<std::int64_t>(slot) * kTiles * 4 * kWarpLanes;
 }
 
-/// One more arrival at a tile; the number of those before. What the warp has written is seen by who
-/// sees the arrival, and the other way round: the release is cumulative over the warp's barrier.
-__device__ inline unsigned arrive(std::uint32_t* arrivals) {
-    unsigned before = 0;
-    __syncwarp();
-    if (lane_index() == 0)
-        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
-                     : "=r"(before)
-                     : "l"(arrivals)
-                     : "memory");
-    return __shfl_sync(~0U, before, 0);
-}
-
 /// Leaves this block's part. The last to arrive gets the sum of all parts, in order of k, and true.
 template <int kTiles>
 __device__ bool join_tile(const MatmulParams& p, const MatmulCut& cut, int group, int tile,

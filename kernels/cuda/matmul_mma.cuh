@@ -52,7 +52,7 @@ __device__ void matmul_mma(const MatmulParams& p) {
     const LaneTable table{.base = base, .offset = static_cast<std::uint32_t>(4 * lane)};
     if constexpr (Format::kHasTable) fill_table<Format>(base);
     const WindowView window = window_at<Format, kMatmulFewColumns>(p, base);
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_kernel_start();
     // The step was written by a copy in front of all kernels, so that it may be read before the
     // wait.
     const int columns = min(kMatmulFewColumns, *p.rows - p.first_row);

@@ -6,22 +6,10 @@
 #include "kernels/cuda/matmul_cut.h"
 #include "kernels/cuda/matmul_format.cuh"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/tensor_core.cuh"
 #include "kernels/cuda/x_record.cuh"
 
 namespace kernels::cuda {
-
-__device__ inline void mma_16_8_16(float (&c)[4], const Fragment& f, std::uint32_t b0,
-                                   std::uint32_t b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ inline std::uint32_t shared_address(const void* pointer) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 __device__ inline uint4 load_shared16(std::uint32_t address) {
     uint4 v;
@@ -35,10 +23,6 @@ __device__ inline float2 load_shared_pair(std::uint32_t address) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
     return v;
 }
-__device__ inline void wait_for_previous_kernel() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
 /// Half an entry a turn: 64 of the 128 bytes its lanes read.
 template <class Format>
 __device__ void fill_table(std::uint32_t table) {
@@ -128,13 +112,13 @@ __device__ inline void multiply_pair(const Format& record, int pair, const Fragm
                                      const Fragment& second, const uint4& b, int n,
                                      Sums<kTiles>& sums) {
     float c[4] = {};
-    mma_16_8_16(c, first, b.x, b.y);
+    mma(c, first.a, b.x, b.y);
     if constexpr (Format::kGroupSteps == 2) {  // both steps share a scale
-        mma_16_8_16(c, second, b.z, b.w);
+        mma(c, second.a, b.z, b.w);
         add_scaled(sums, n, record.scale(pair), c);
     } else {
         float e[4] = {};
-        mma_16_8_16(e, second, b.z, b.w);
+        mma(e, second.a, b.z, b.w);
         add_scaled(sums, n, record.scale(2 * pair), c);
         add_scaled(sums, n, record.scale(2 * pair + 1), e);
     }

@@ -135,10 +135,10 @@ __device__ inline void multiply_stage(Format (&records)[kRowTiles],
             const uint4 b = load_shared16(at + 4096 * n);
 #pragma unroll
             for (int r = 0; r < kRowTiles; ++r)
-                mma_16_8_16(sums[r].v[n], first[r], b.x, b.y);
+                mma(sums[r].v[n], first[r].a, b.x, b.y);
 #pragma unroll
             for (int r = 0; r < kRowTiles; ++r)
-                mma_16_8_16(sums[r].v[n], second[r], b.z, b.w);
+                mma(sums[r].v[n], second[r].a, b.z, b.w);
         }
     }
 #pragma unroll
@@ -208,7 +208,7 @@ __device__ void matmul_wide(const MatmulParams& p) {
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if constexpr (Format::kHasTable) fill_table<Format>(base);
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_kernel_start();
     // The step was written by a copy in front of all kernels, so that it may be read before the
     // wait.
     const int columns = min(kColumns, *p.rows - p.first_row);

@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     prepare_wide(const __grid_constant__ PrepareXParams p) {
     __shared__ float squares[kMatmulInputsMax / kRecordInputs];
     __shared__ std::uint32_t largest[kWarps];
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    let_next_kernel_start();
+    wait_for_previous_kernel();
     const int place = static_cast<int>(blockIdx.x);
     const int m = p.first_row + place;
     if (m >= *p.rows) return;

@@ -1,7 +1,7 @@
-// What attention asks of the tensor cores and of asynchronous copies: one small function an
+// What kernels ask of the tensor cores and of asynchronous copies: one small function an
 // instruction. Shared memory is addressed by bytes.
 //
-// Source    PTX ISA: mma.m16n8k16, ldmatrix, cp.async, griddepcontrol
+// Source    PTX ISA: mma.m16n8k16, ldmatrix, cp.async
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,6 @@ namespace kernels::cuda {
 __device__ inline unsigned char* dynamic_shared() {
     extern __shared__ uint4 shared_words[];
     return reinterpret_cast<unsigned char*>(shared_words);
-}
-__device__ inline std::uint32_t shared_address_of(const void* pointer) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 /// c += a b. Lane (g, t) = (lane / 4, lane % 4) holds of a [16, 16] rows g, g + 8 of columns 2t,
@@ -99,26 +96,6 @@ __device__ inline float sum_over_rows(float value) {
     for (int distance = 4; distance < kWarpLanes; distance *= 2)
         value += __shfl_xor_sync(~0U, value, distance);
     return value;
-}
-
-__device__ inline void launch_dependents() {
-    asm volatile("griddepcontrol.launch_dependents;");
-}
-__device__ inline void wait_for_kernel_in_front() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-/// One more arrival of this warp; the number of those before. Who sees the arrival sees what the
-/// warp wrote before it.
-__device__ inline unsigned arrive_at(std::uint32_t* arrivals) {
-    unsigned before = 0;
-    __syncwarp();
-    if (lane_index() == 0)
-        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
-                     : "=r"(before)
-                     : "l"(arrivals)
-                     : "memory");
-    return __shfl_sync(~0U, before, 0);
 }
 
 }  // namespace kernels::cuda
