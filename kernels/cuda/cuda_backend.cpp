@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "kernels/cuda/attention_cut.h"
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/delta_net.h"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/matmul_plan.h"
@@ -14,6 +18,8 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pack_host.h"
+#include "kernels/cuda/prefill_plan.h"
+#include "kernels/cuda/prefill_table.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_upload.h"
@@ -51,14 +57,14 @@ cuda::DeviceAddress address_of(const TensorView& view, std::size_t offset_bytes 
 class CudaBackendImpl final : public CudaBackend {
 public:
     CudaBackendImpl(const cuda::Driver& driver, const cuda::DeviceFacts& facts,
-                    std::span<const std::string> disabled)
+                    const CudaBackendOptions& options)
         : driver_(driver),
           facts_(facts),
           context_(driver_, facts_.device),
           kernels_(driver_),
-          registry_(kernels_, facts.shared_bytes_max, disabled),
-          attention_registry_(kernels_, facts.shared_bytes_max, disabled),
-          delta_net_(disabled),
+          registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
+          attention_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
+          delta_net_(options.disabled_kernels),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           matrix_upload_(driver_, kernels_, arena_, stream_.get()),
@@ -68,6 +74,8 @@ public:
         op_.stream = stream_.get();
         op_.step = &step_;
         op_.delta_net = &delta_net_;
+        op_.prefill = &prefill_;
+        open_cublaslt(options);
     }
     ~CudaBackendImpl() override;
 
@@ -102,6 +110,15 @@ public:
     std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
                                    int repeats) override;
     void read_stream(const TensorView& from, std::int64_t bytes) override;
+    void set_prefill_rows_min(std::int64_t rows) override { prefill_.rows_min = rows; }
+    std::uint64_t prefill_numerics(const LinearArgs& args, std::int64_t rows) const override;
+    std::int64_t prefill_bytes() const override { return prefill_.bytes; }
+    std::int64_t dequantise(const MatrixView& view) override {
+        return cuda::dequantise_slice(op_, matrix(view));
+    }
+    void multiply_scratch(std::int64_t n, std::int64_t k, std::int64_t rows) override {
+        cuda::multiply_scratch(op_, n, k, rows);
+    }
 
 private:
     TensorView make_view(DType dtype, std::span<const std::int64_t> shape, std::size_t& bytes);
@@ -113,6 +130,9 @@ private:
     void find_units(cuda::Matrix& matrix);
     void reserve_matmul(std::int64_t inputs_max);
     void reserve_attention();
+    void open_cublaslt(const CudaBackendOptions& options);
+    void reserve_prefill(std::int64_t rows);
+    void scale_weights();
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
@@ -137,6 +157,10 @@ private:
     cuda::LaunchList launches_;  // of the step
     std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
+    std::unique_ptr<cuda::LtProducts> products_;
+    KernelEntry cublaslt_{
+        .name = "matmul_cublaslt", .variant = "prefill", .reason = {}, .fallback = "matmul_mma"};
+    cuda::PrefillScratch prefill_;
 
     bool is_prepared_ = false;
     StepLimits limits_;
@@ -185,6 +209,9 @@ std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
         entries.push_back(std::move(entry));
     for (KernelEntry& entry : delta_net_.entries(kernels_))
         entries.push_back(std::move(entry));
+    entries.push_back(cublaslt_);
+    if (products_ != nullptr) entries.back().runs = products_->runs();
+    entries.back().fallback_runs = prefill_.skipped;
     return entries;
 }
 
@@ -320,6 +347,85 @@ void CudaBackendImpl::reserve_attention() {
     scratch.registry = &attention_registry_;
 }
 
+void CudaBackendImpl::open_cublaslt(const CudaBackendOptions& options) {
+    const auto fail = [&](KernelState state, std::string reason) {
+        cublaslt_.state = state;
+        cublaslt_.reason = std::move(reason);
+    };
+    if (is_named_by_any(cublaslt_, options.disabled_kernels))
+        return fail(KernelState::kDisabled, "by the operator");
+    const auto library = cuda::load_cublaslt(cuda::system_loader(), options.library_dir);
+    if (!library) return fail(KernelState::kNotBuilt, library.error());
+    if (!cuda::allow_prefill(kernels_))
+        return fail(KernelState::kFailed, "the driver does not grant its shared memory");
+    auto products = cuda::LtProducts::make(*library);
+    if (!products) return fail(KernelState::kFailed, products.error());
+    products_ = std::move(*products);
+    std::fprintf(stderr, "level=info event=cublaslt path=%s version=%zu\n", library->path.c_str(),
+                 library->version());
+}
+
+/// Scratch of products of many tokens. Without room for it other kernels serve.
+void CudaBackendImpl::reserve_prefill(std::int64_t rows) {
+    if (products_ == nullptr || rows < cuda::kPrefillRows[0]) return;
+    const cuda::PrefillNeed need = cuda::prefill_need(matrices_, rows);
+    if (need.weights == 0) return;
+    prefill_.rows = rows;
+    prefill_.weight_bytes = cuda::PrefillLimits{}.weight_bytes;
+    constexpr auto kWorkspaceBytes = static_cast<std::int64_t>(cuda::LtProducts::kWorkspaceBytes);
+    const auto take = [&](std::int64_t bytes) {
+        prefill_.bytes += bytes;
+        return arena_.take(static_cast<std::size_t>(bytes));
+    };
+    try {
+        prefill_.x = reinterpret_cast<std::uint16_t*>(op_.scratch);
+        prefill_.exponents = reinterpret_cast<std::int32_t*>(take(rows * 4));
+        prefill_.weights = reinterpret_cast<std::uint16_t*>(take(need.weights));
+        prefill_.sums = reinterpret_cast<float*>(take(need.sums));
+        products_->set_workspace(take(kWorkspaceBytes));
+        scale_weights();
+    } catch (const cuda::CudaError& error) {
+        if (error.status != cuda::kOutOfMemory) throw;
+        cublaslt_.state = KernelState::kFailed;
+        cublaslt_.reason = "the device has no " + std::to_string(need.weights + need.sums) +
+                           " bytes for its scratch";
+        return;
+    }
+    prefill_.products = products_.get();
+    if (std::string reason = cuda::prepare_prefill(op_, matrices_); !reason.empty()) {
+        prefill_.products = nullptr;
+        cublaslt_.state = KernelState::kFailed;
+        cublaslt_.reason = std::move(reason);
+    }
+}
+
+/// The power of two that each segment's weights become binary16 with.
+void CudaBackendImpl::scale_weights() {
+    std::vector<std::uint32_t> words(matrices_.size() * cuda::kSegmentsMax);
+    const std::size_t bytes = words.size() * sizeof(std::uint32_t);
+    const cuda::DeviceAddress largest = arena_.take(bytes);
+    check_cuda(driver_, driver_.fill_bytes(largest, 0, bytes, stream_.get()), "zeroing");
+    cuda::launch_largest(op_, matrices_, reinterpret_cast<std::uint32_t*>(largest));
+    check_cuda(driver_, driver_.copy_to_host(words.data(), largest, bytes, stream_.get()),
+               "download of the largest weights");
+    synchronize("largest weights");
+    for (std::size_t i = 0; i < matrices_.size(); ++i)
+        for (std::size_t s = 0; s < static_cast<std::size_t>(matrices_[i].segment_count); ++s) {
+            float value = 0.0F;
+            std::memcpy(&value, &words[i * cuda::kSegmentsMax + s], sizeof value);
+            cuda::SegmentView& segment = matrices_[i].segments[s];
+            segment.half_scale =
+                segment.is_packed ? segment.unit : cuda::prefill_weight_scale(value);
+        }
+}
+
+std::uint64_t CudaBackendImpl::prefill_numerics(const LinearArgs& args, std::int64_t rows) const {
+    if (prefill_.rows_min == 0 && rows <= cuda::kGraphRowsMax) return 0;
+    const cuda::LinearJob job{.matrix = &matrix(args.w), .rows = rows, .epilogue = args.epilogue};
+    if (!cuda::wants_prefill(op_, job) || !cuda::has_prefill(op_, job)) return 0;
+    return cuda::prefill_id(op_, matrix(args.w), rows);
+}
+
 std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
     assert(!is_prepared_ && "prepare comes once");
     context_.make_current();
@@ -347,6 +453,7 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
             reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(values) * sizeof(float)));
         reserve_matmul(limits.inputs_max);
         reserve_attention();
+        reserve_prefill(limits.rows);
         upload_ = cuda::StepUpload(driver_, limits);
         host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
     } catch (const cuda::CudaError& error) {
@@ -418,7 +525,10 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
     outputs_ = {};
     in_step_ = true;
     launches_.clear();
-    kernels_.record(&launches_);
+    // Steps that no graph takes launch at once: cuBLASLt, which serves only there, does so too.
+    const bool is_eager = step.rows > cuda::kGraphRowsMax ||
+                          (prefill_.rows_min > 0 && step.rows >= prefill_.rows_min);
+    kernels_.record(is_eager ? nullptr : &launches_);
 }
 
 void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
@@ -631,7 +741,7 @@ tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
     const auto facts = cuda::find_device(*driver, options.device);
     if (!facts) return tl::unexpected(facts.error());
     try {
-        return std::make_unique<CudaBackendImpl>(*driver, *facts, options.disabled_kernels);
+        return std::make_unique<CudaBackendImpl>(*driver, *facts, options);
     } catch (const cuda::CudaError& error) {
         return tl::unexpected("device " + std::to_string(options.device) + " (" + facts->name +
                               ") cannot be used: " + error.what());

@@ -22,7 +22,7 @@ namespace kernels {
 
 struct CudaBackendOptions {
     int device = 0;
-    std::string library_dir;  // where libcuda.so.1 is looked for first; empty = the system's path
+    std::string library_dir;  // where libcuda.so.1 and libcublasLt.so.13 are looked for first
     std::vector<std::string> disabled_kernels;  // as armed.h spells them: "matmul_mma/Q6_K"
 };
 
@@ -49,6 +49,16 @@ public:
     /// begin or finish one.
     virtual std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
                                            int repeats) = 0;
+    /// From so many tokens on products go to cuBLASLt; 0 = as measured (prefill_table.h).
+    virtual void set_prefill_rows_min(std::int64_t rows) = 0;
+    /// What a row's bits depend on there; 0 = so many tokens do not go there.
+    virtual std::uint64_t prefill_numerics(const LinearArgs& args, std::int64_t rows) const = 0;
+    /// Bytes reserved for that path.
+    virtual std::int64_t prefill_bytes() const = 0;
+    /// De-quantises the matrix's first slice as that path does; enqueued only. Bytes moved.
+    virtual std::int64_t dequantise(const MatrixView& matrix) = 0;
+    /// The product alone on what lies in the scratch: n x k times rows, the yardstick.
+    virtual void multiply_scratch(std::int64_t n, std::int64_t k, std::int64_t rows) = 0;
     /// Reads the first `bytes` of the view once, as fast as a kernel can; enqueued only.
     virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
 };

@@ -11,7 +11,6 @@ namespace kernels::cuda {
 namespace {
 
 constexpr std::size_t kWideWidths = 3;
-constexpr std::size_t kLinearFirst = static_cast<std::size_t>(KernelId::kLinearFirst);
 
 constexpr KernelName kNames[] = {
     {"embed_rows", "embed"},
@@ -112,8 +111,37 @@ constexpr KernelName kNames[] = {
     {"linear_q6_k_8", "linear_block256"},
     {"linear_iq4_xs_1", "linear_block256"},
     {"linear_iq4_xs_8", "linear_block256"},
+    {"cast_rows", "prefill"},
+    {"finish_rows", "prefill"},
+    {"finish_sums", "prefill"},
+    // One for each of kMatmulTypes, then two for each of kDequantiseFileTypes.
+    {"dequantise_iq4_xs", "dequantise_packed"},
+    {"dequantise_q6_k", "dequantise_packed"},
+    {"dequantise_q5_k", "dequantise_packed"},
+    {"dequantise_q8_0", "dequantise_packed"},
+    {"dequantise_q4_k", "dequantise_packed"},
+    {"dequantise_q4_0", "dequantise_packed"},
+    {"dequantise_iq4_nl", "dequantise_packed"},
+    {"dequantise_f32", "dequantise_file"},
+    {"largest_f32", "dequantise_file"},
+    {"dequantise_f16", "dequantise_file"},
+    {"largest_f16", "dequantise_file"},
+    {"dequantise_bf16", "dequantise_file"},
+    {"largest_bf16", "dequantise_file"},
+    {"dequantise_q4_1", "dequantise_file"},
+    {"largest_q4_1", "dequantise_file"},
+    {"dequantise_q5_0", "dequantise_file"},
+    {"largest_q5_0", "dequantise_file"},
+    {"dequantise_q5_1", "dequantise_file"},
+    {"largest_q5_1", "dequantise_file"},
+    {"dequantise_q2_k", "dequantise_file"},
+    {"largest_q2_k", "dequantise_file"},
+    {"dequantise_q3_k", "dequantise_file"},
+    {"largest_q3_k", "dequantise_file"},
 };
-static_assert(std::size(kNames) == kLinearFirst + 2 * kLinearTypes.size());
+static_assert(kernel_after(KernelId::kLinearFirst, 2 * kLinearTypes.size()) == KernelId::kCastRows);
+static_assert(std::size(kNames) == static_cast<std::size_t>(KernelId::kDequantiseFirst) +
+                                       kMatmulTypes.size() + 2 * kDequantiseFileTypes.size());
 static_assert(kernel_after(KernelId::kPackFirst, kMatmulTypes.size()) == KernelId::kPeakFirst);
 static_assert(kernel_after(KernelId::kPeakFirst, kMatmulTypes.size()) == KernelId::kMatmulFirst);
 static_assert(kernel_after(KernelId::kMatmulFirst, kMatmulTypes.size()) ==
@@ -136,6 +164,10 @@ std::span<const KernelName> kernel_names() {
 
 int linear_type_index(DType dtype) {
     return index_in(kLinearTypes, dtype);
+}
+
+int dequantise_type_index(DType dtype, bool is_packed) {
+    return is_packed ? matmul_type_index(dtype) : index_in(kDequantiseFileTypes, dtype);
 }
 
 int matmul_type_index(DType dtype) {

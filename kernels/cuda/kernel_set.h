@@ -47,6 +47,11 @@ enum class KernelId : std::size_t {
     kMatmulWideFirst = kMatmulFirst + 7,        // then 16, 32 and 64 columns of each of them
     kMatmulWholeFirst = kMatmulWideFirst + 21,  // then one for each of the first kWholeTypes
     kLinearFirst = kMatmulWholeFirst + 4,  // then one row and eight rows of each of kLinearTypes
+    kCastRows = kLinearFirst + 30,
+    kFinishRows,
+    kFinishSums,
+    kDequantiseFirst,                             // one of each of kMatmulTypes
+    kDequantiseFileFirst = kDequantiseFirst + 7,  // then two of each of kDequantiseFileTypes
 };
 
 /// Types with a packed order and a matmul_mma, in the order of their kernels.
@@ -67,6 +72,13 @@ inline constexpr std::array kLinearTypes = {
     DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,   DType::kQ4_0,
     DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL, DType::kQ2_K,
     DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kIQ4_XS};
+
+/// Types whose file blocks become binary16 for cuBLASLt, after kMatmulTypes, in kernel order.
+inline constexpr std::array kDequantiseFileTypes = {DType::kF32,  DType::kF16,  DType::kBF16,
+                                                    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                                    DType::kQ2_K, DType::kQ3_K};
+/// -1 when there is no kernel for such a segment.
+int dequantise_type_index(DType dtype, bool is_packed);
 
 std::span<const KernelName> kernel_names();
 
@@ -96,6 +108,7 @@ public:
     }
     /// Where launches go from now on; null = to the device.
     void record(LaunchList* list) { list_ = list; }
+    bool is_recording() const { return list_ != nullptr; }
     /// Makes the launches of a list; does not count them.
     void enqueue(LaunchList& list, StreamHandle stream);
     void count(const LaunchList& list);

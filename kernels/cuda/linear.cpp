@@ -1,4 +1,5 @@
-// Packed segments go to matmul_mma; the others take one launch each. With SwiGLU the first half of
+// Many tokens go to cuBLASLt (prefill.cpp). Of the rest, packed segments go to matmul_mma; the
+// others take one launch each. With SwiGLU the first half of
 // the outputs is stored and the second one finishes it, so segments may have any types and lie
 // across the middle; only interleaved ones hold both factors of an output at once.
 #include <algorithm>
@@ -85,6 +86,10 @@ void launch_plain(const OpContext& context, const LinearJob& job, const Input& i
 
 void launch_linear(const OpContext& context, const LinearJob& job) {
     if (job.rows == 0) return;
+    if (wants_prefill(context, job)) {
+        if (has_prefill(context, job)) return launch_prefill(context, job);
+        ++context.prefill->skipped;
+    }
     const auto segments = job.matrix->used();
     const bool has_plain =
         std::ranges::any_of(segments, [](const SegmentView& s) { return !s.is_packed; });

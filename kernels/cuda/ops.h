@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_registry.h"
@@ -37,6 +39,27 @@ struct AttentionScratch {
 };
 class DeltaNetRegistry;
 
+class LtProducts;
+
+/// Scratch of the prefill path, in bytes.
+struct PrefillNeed {
+    std::int64_t weights = 0, sums = 0;
+};
+
+/// Reserved by `prepare` for products of many tokens; without `products` the path is off.
+struct PrefillScratch {
+    LtProducts* products = nullptr;
+    std::uint16_t* x = nullptr;  // [rows, K rounded up to 64] binary16; shares OpContext.scratch
+    std::int32_t* exponents = nullptr;  // [rows]
+    std::uint16_t* weights = nullptr;   // a slice of a matrix in binary16
+    float* sums = nullptr;              // its results, where they need an epilogue of ours
+    std::int64_t rows = 0;              // tokens of the largest step
+    std::int64_t rows_min = 0;          // 0 = by the table; else from so many tokens on
+    std::int64_t weight_bytes = 0;      // of a slice
+    std::int64_t bytes = 0;             // of all of it
+    std::uint64_t skipped = 0;          // operations of many tokens that others had to serve
+};
+
 /// What every launcher works with. Owned by the backend.
 struct OpContext {
     KernelSet* kernels = nullptr;
@@ -48,6 +71,7 @@ struct OpContext {
     MatmulScratch matmul;
     AttentionScratch attention;
     DeltaNetRegistry* delta_net = nullptr;
+    PrefillScratch* prefill = nullptr;
 };
 
 /// RMSNorm (or a copy, without weight) of `rows` rows.
@@ -94,6 +118,26 @@ struct OutputRange {
 };
 /// The packed segments' share of the range, by matmul_mma.
 void launch_matmul(const OpContext& context, const LinearJob& job, const OutputRange& range);
+
+/// Is a job of so many tokens better by cuBLASLt? And can it be had?
+bool wants_prefill(const OpContext& context, const LinearJob& job);
+bool has_prefill(const OpContext& context, const LinearJob& job);
+std::uint64_t prefill_id(const OpContext& context, const Matrix& matrix, std::int64_t rows);
+/// The whole job by de-quantising and cuBLASLt.
+void launch_prefill(const OpContext& context, const LinearJob& job);
+/// Bytes of scratch for matrices and step; and algorithms for all of their shapes, once the scratch
+/// is there: the reason when one has none.
+PrefillNeed prefill_need(std::span<const Matrix> matrices, std::int64_t rows);
+std::string prepare_prefill(const OpContext& context, std::span<const Matrix> matrices);
+/// For measuring: the first slice de-quantised, bytes moved; and a product of what lies there.
+std::int64_t dequantise_slice(const OpContext& context, const Matrix& matrix);
+void multiply_scratch(const OpContext& context, std::int64_t n, std::int64_t k, std::int64_t rows);
+/// Lets the kernels have their shared memory.
+bool allow_prefill(KernelSet& kernels);
+/// Starts `largest` of every unpacked segment's weights into words [matrix * kSegmentsMax +
+/// segment].
+void launch_largest(const OpContext& context, std::span<const Matrix> matrices,
+                    std::uint32_t* words);
 
 /// Packs file rows on the device into `packed`.
 void launch_pack(KernelSet& kernels, StreamHandle stream, DType dtype, const PackParams& params);

@@ -37,7 +37,8 @@ struct SegmentView {
     std::int32_t dtype;  // kernels::DType
     float unit;          // packed: a power of two that puts the largest weight below 2^15
     bool is_packed;
-    bool is_interleaved;  // packed: tiles of 8 rows of the first half and 8 of the second
+    bool is_interleaved;      // packed: tiles of 8 rows of the first half and 8 of the second
+    float half_scale = 0.0F;  // weights times this fit binary16 well (prefill_plan.h); 0 = do not
 };
 
 struct EmbedParams {
@@ -135,6 +136,45 @@ struct MatmulParams {
     float weight_unit;        // matmul_wide: the matrix's power of two; factors undo it
     float* partials;          // matmul_plan.h: partial_floats
     std::uint32_t* arrivals;  // [tiles] zero between launches
+};
+
+/// W as binary16: packed records (tiles of 16 rows) or the file's rows.
+struct DequantiseParams {
+    const std::uint8_t* from;
+    std::int64_t row_bytes;  // of the file's rows
+    std::int32_t tiles;      // of records; file: rows
+    std::int32_t k_records;  // packed only
+    std::int32_t k;          // file only
+    float scale;             // a power of two
+    std::uint16_t* y;        // [rows, ld] binary16
+    std::int64_t ld;
+    std::uint32_t* largest;  // [1] bits of the largest |scale * w| so far; the other kernel
+};
+
+/// Rows of x as cuBLASLt reads them.
+struct CastRowsParams {
+    const std::int32_t* rows;  // [1] live rows
+    XInput input;
+    bool is_wide;             // x may be read by 16 bytes
+    std::uint16_t* x16;       // [rows, ld] binary16
+    std::int64_t ld;          // k rounded up to 64
+    std::int32_t* exponents;  // [rows]
+    float* added;             // [rows, added_columns] that the product is added to; null = none
+    std::int64_t added_stride;
+    std::int32_t added_columns;
+};
+
+struct FinishParams {
+    const std::int32_t* rows;  // [1] live rows
+    const std::int32_t* exponents;
+    const float* sums;  // [rows, columns], SwiGLU twice as many; finish_sums only
+    std::int64_t sums_stride;
+    const float* bias;  // of the first column; null = none
+    std::int32_t half;  // SwiGLU: outputs of one half
+    float* y;           // [rows, columns]
+    std::int64_t y_stride;
+    std::int32_t columns;
+    LinearEpilogue epilogue;
 };
 
 /// Repacks file rows that lie on the device (packed.h).

@@ -24,6 +24,7 @@
 #include "tests/perf/kernel_gate_bench.h"
 #include "tests/perf/kernel_gate_cases.h"
 #include "tests/perf/kernel_gate_delta_bench.h"
+#include "tests/perf/kernel_gate_prefill.h"
 
 namespace kernels::gate {
 namespace {
@@ -39,6 +40,7 @@ struct Flags {
     bool no_times = false;
     bool plain = false;
     std::string only;
+    std::string library_dir;
     std::string json_path;
 };
 
@@ -61,6 +63,7 @@ std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
     add("attention", [&] { return attention_cases(pair, options); });
     add("mutation", [&] { return mutation_cases(pair); });
     add("linear", [&] { return linear_cases(pair, options); });
+    add("prefill", [&] { return prefill_cases(pair, options); });
     return cases;
 }
 
@@ -83,10 +86,12 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
     }
     for (const CudaKernelReport& kernel : backend.kernels()) {
         const bool is_measuring = kernel.name == "read_stream";
-        const bool is_matmul = kernel.name.starts_with("matmul_") ||
-                               kernel.name.starts_with("pack_") || kernel.name == "prepare_wide" ||
-                               kernel.name.starts_with("attention_decode_") ||
-                               kernel.name.starts_with("delta_step_");
+        const bool is_matmul =
+            kernel.name.starts_with("matmul_") || kernel.name.starts_with("pack_") ||
+            kernel.name == "prepare_wide" || kernel.name.starts_with("attention_decode_") ||
+            kernel.name.starts_with("delta_step_") || kernel.name.starts_with("dequantise_") ||
+            kernel.name.starts_with("largest_") || kernel.name.starts_with("finish_") ||
+            kernel.name == "cast_rows";
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return entry.name == "matmul_mma" &&
                    kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
@@ -120,10 +125,11 @@ nlohmann::json runs_json(const CudaBackend& backend) {
 int run(const Flags& flags) {
     auto backend = make_cuda_backend(
         {.device = flags.device,
-         .library_dir = {},
-         .disabled_kernels =
-             flags.plain ? std::vector<std::string>{"matmul_mma", "attention_decode", "delta_step"}
-                         : std::vector<std::string>{}});
+         .library_dir = flags.library_dir,
+         .disabled_kernels = flags.plain
+                                 ? std::vector<std::string>{"matmul_mma", "attention_decode",
+                                                            "delta_step", "matmul_cublaslt"}
+                                 : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -142,6 +148,8 @@ int run(const Flags& flags) {
     if (is_timed("linear")) bench = std::make_unique<LinearBench>(pair);
     if (is_timed("attention")) attention_bench = std::make_unique<AttentionBench>(pair);
     if (is_timed("delta_net")) delta_bench = std::make_unique<DeltaNetBench>(pair);
+    std::unique_ptr<PrefillBench> prefill;
+    if (!flags.plain && is_timed("prefill")) prefill = std::make_unique<PrefillBench>(pair);
     pair.prepare(kLimits);
 
     std::vector<CaseResult> results;
@@ -166,6 +174,7 @@ int run(const Flags& flags) {
     measure(bench, "times");
     measure(attention_bench, "attention_times");
     measure(delta_bench, "delta_net_times");
+    measure(prefill, "prefill");
     if (!has_passed && !flags.no_times) std::printf("\nno times: the checks did not pass\n");
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -192,7 +201,8 @@ int main(int argc, char** argv) {
         "with matmul_mma, attention_decode and delta_step disabled: the turn of the fallbacks");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
-        ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear"}));
+        ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear", "prefill"}));
+    app.add_option("--cuda-lib-dir", flags.library_dir, "folder of libcublasLt.so.13");
     app.add_option("--json", flags.json_path, "file for the results");
     try {
         app.parse(argc, argv);

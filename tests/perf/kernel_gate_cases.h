@@ -25,6 +25,8 @@ inline constexpr StepLimits kLimits = {.rows = 8192,
                                        .inputs_max = 17408};
 
 std::vector<Case> linear_cases(Pair& pair, const CaseOptions& options);
+/// The same by cuBLASLt, with many rows.
+std::vector<Case> prefill_cases(Pair& pair, const CaseOptions& options);
 /// Weights altered on the device only: each must be seen as an error.
 std::vector<Case> mutation_cases(Pair& pair);
 std::vector<Case> row_cases(Pair& pair);  // embed, mtp_join, head with sample

@@ -4,6 +4,7 @@
 // over poisoned outputs and must repeat the rows bit for bit.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,8 @@ namespace {
 using test::Random;
 using test::Step;
 
+constexpr std::int64_t kPrefillLeast = 17;
+constexpr int kPrefillRowCounts[] = {17, 33, 64, 65, 96, 127, 128, 129, 511, 512, 513, 2048};
 constexpr int kRowCounts[] = {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65};
 
 struct SegmentShape {
@@ -33,7 +36,10 @@ struct LinearForm {
     Epilogue epilogue = Epilogue::kStore;
     bool has_norm = false;
     bool has_bias = false;
-    bool is_aligned = true;  // rows of x for wide loads
+    bool is_aligned = true;   // rows of x for wide loads
+    bool is_prefill = false;  // by cuBLASLt whatever the table says
+    // Rows of x and residual times 2^20 or 2^-20, some: binary16 needs a power of two for them.
+    bool has_wild_rows = false;
     std::int64_t n() const {
         std::int64_t sum = 0;
         for (const SegmentShape& segment : segments)
@@ -53,6 +59,8 @@ std::string text_of(const LinearForm& form) {
     if (form.has_norm) text += " norm";
     if (form.has_bias) text += " bias";
     if (!form.is_aligned) text += " odd";
+    if (form.is_prefill) text += " prefill";
+    if (form.has_wild_rows) text += " wild";
     return text;
 }
 
@@ -63,6 +71,20 @@ struct LinearCase {
     Pair::Matrices matrices;
     std::vector<float> x, other_x, residual, norm, bias;
 };
+
+float row_factor(const LinearForm& form, std::int64_t row) {
+    if (!form.has_wild_rows || row % 3 == 0) return 1.0F;
+    return row % 3 == 1 ? 0x1p20F : 0x1p-20F;
+}
+
+void multiply_rows(const LinearForm& form, std::int64_t rows, std::vector<float>& values,
+                   bool inverse) {
+    const auto width = static_cast<std::int64_t>(values.size()) / rows;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const float factor = row_factor(form, static_cast<std::int64_t>(i) / width);
+        values[i] *= inverse ? 1.0F / factor : factor;
+    }
+}
 
 std::shared_ptr<LinearCase> make_case(Pair& pair, const LinearForm& form, std::uint64_t seed) {
     auto made = std::make_shared<LinearCase>();
@@ -84,6 +106,8 @@ std::shared_ptr<LinearCase> make_case(Pair& pair, const LinearForm& form, std::u
     made->x = random.normals(form.rows_max * form.k, scale);
     made->other_x = random.normals(form.rows_max * form.k, scale);
     made->residual = random.normals(form.rows_max * outputs);
+    for (std::vector<float>* rows : {&made->x, &made->other_x, &made->residual})
+        multiply_rows(form, form.rows_max, *rows, false);
     if (form.has_norm) made->norm = random.uniforms(form.k, 0.01F, 0.03F);
     if (form.has_bias) made->bias = random.normals(form.n());
     return made;
@@ -107,7 +131,9 @@ LinearArgs args_of(const LinearForm& form, const MatrixView& matrix, const Tenso
 
 Rows initial_output(const LinearCase& c, int rows) {
     const std::int64_t outputs = c.form.epilogue == Epilogue::kSwiGlu ? c.form.n() / 2 : c.form.n();
-    Rows y(rows, outputs);  // NaN
+    // Without a wish, cuBLASLt may write to y itself where rows begin at 16 bytes.
+    constexpr std::int64_t kAlignedGuard = 20;
+    Rows y(rows, outputs, c.form.is_prefill && c.form.is_aligned ? kAlignedGuard : Rows::kGuard);
     if (c.form.epilogue == Epilogue::kAddResidual) y.set(c.residual);
     return y;
 }
@@ -159,29 +185,42 @@ CaseResult run_case(Pair& pair, LinearCase& c) {
     const LinearRun reference = run_cpu(pair, c, c.form.rows_max);
     const auto width = reference.out.size() / static_cast<std::size_t>(c.form.rows_max);
     result.may_be_exact = reference.out.size() < 64 || c.form.k < 32;
-    // One numerics id up to eight rows, another above; the plain path has one for all.
+    // One numerics id up to eight rows, another above, one for each bucket of cuBLASLt's; the plain
+    // path has one for all.
     constexpr int kFewRows = 8;
     const bool has_two_ids = result.limit > pair.product_limit(DType::kF32);
-    std::vector<float> whole[2];
-    for (int i = static_cast<int>(std::size(kRowCounts)) - 1; i >= 0; --i) {
-        const int rows = kRowCounts[i];
+    pair.cuda().set_prefill_rows_min(c.form.is_prefill ? kPrefillLeast : 0);
+    std::map<std::uint64_t, std::vector<float>> wholes;
+    const std::span<const int> counts = c.form.is_prefill ? std::span<const int>(kPrefillRowCounts)
+                                                          : std::span<const int>(kRowCounts);
+    for (std::size_t i = counts.size(); i-- > 0;) {
+        const int rows = counts[i];
         if (rows > c.form.rows_max) continue;
+        const std::uint64_t prefill = pair.cuda().prefill_numerics(
+            {.x = {}, .w = c.matrices.cuda, .epilogue = c.form.epilogue, .y = {}}, rows);
+        if (prefill != 0) result.limit = std::max(result.limit, pair.prefill_limit());
         const auto count = static_cast<std::ptrdiff_t>(width) * rows;
-        const std::vector<float> expected(reference.out.begin(), reference.out.begin() + count);
+        std::vector<float> expected(reference.out.begin(), reference.out.begin() + count);
         const LinearRun first = run_cuda(pair, c, c.matrices.cuda, rows, false);
         const LinearRun second = run_cuda(pair, c, c.matrices.cuda, rows, true);
         const std::string at = "M=" + std::to_string(rows);
-        result.see_error(relative_error(first.out, expected));
+        std::vector<float> tame = first.out;
+        multiply_rows(c.form, rows, tame, true);
+        multiply_rows(c.form, rows, expected, true);
+        result.see_error(relative_error(tame, expected));
         if (!first.guards_are_intact || !second.guards_are_intact)
             result.complain(at + " wrote past its rows");
         if (const auto where = first_difference(first.out, second.out); !where.empty())
             result.complain(at + " differs from run to run " + where);
-        std::vector<float>& most = whole[has_two_ids && rows <= kFewRows ? 1 : 0];
+        std::vector<float>& most = wholes[prefill != 0                      ? prefill
+                                          : has_two_ids && rows <= kFewRows ? 1
+                                                                            : 0];
         if (most.empty()) most = first.out;
         const std::vector<float> rows_of_whole(most.begin(), most.begin() + count);
         if (const auto where = first_difference(first.out, rows_of_whole); !where.empty())
             result.complain(at + " depends on the other rows " + where);
     }
+    pair.cuda().set_prefill_rows_min(0);
     return result;
 }
 
@@ -266,6 +305,59 @@ std::vector<Case> linear_cases(Pair& pair, const CaseOptions& options) {
     std::vector<Case> cases;
     std::uint64_t seed = 1000;
     for (const LinearForm& form : forms(options))
+        cases.push_back(
+            [&pair, made = make_case(pair, form, seed++)] { return run_case(pair, *made); });
+    return cases;
+}
+
+std::vector<Case> prefill_cases(Pair& pair, const CaseOptions& options) {
+    std::vector<LinearForm> all;
+    const auto add = [&](LinearForm form, std::size_t turn) {
+        form = varied(std::move(form), turn);
+        form.is_prefill = true;
+        all.push_back(std::move(form));
+    };
+    std::size_t turn = 0;
+    for (const DType dtype : test::kWeightTypes) {
+        if (dtype == DType::kF32) continue;  // alone it keeps f32 products
+        const std::int64_t block = format_of(dtype).block_values;
+        for (const auto& [n, k] :
+             {std::pair{37, 576}, {64, 896}, {17, 960}, {256, 768}, {132, 256}})
+            if (k % block == 0)
+                add({.segments = {{dtype, n}}, .k = k, .rows_max = options.small ? 33 : 513},
+                    turn++);
+    }
+    const DType xs = DType::kIQ4_XS;
+    const auto rows = [&](int most) { return options.small ? 33 : most; };
+    for (std::size_t i = 0; i < 6; ++i) {  // every epilogue, aligned and not, over segments
+        add({.segments = {{xs, 64}, {xs, 64}}, .k = 256, .rows_max = rows(2048)}, turn++);
+        add({.segments = {{xs, 128}, {DType::kQ6_K, 36}, {DType::kF32, 8}, {DType::kF32, 8}},
+             .k = 512,
+             .rows_max = rows(129)},
+            turn++);
+        add({.segments = {{DType::kF16, 24}, {DType::kQ8_0, 40}}, .k = 256, .rows_max = rows(129)},
+            turn++);
+    }
+    for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kAddResidual})
+        for (const bool is_aligned : {true, false})
+            all.push_back({.segments = {{xs, 96}},
+                           .k = 512,
+                           .rows_max = rows(129),
+                           .epilogue = epilogue,
+                           .is_aligned = is_aligned,
+                           .is_prefill = true,
+                           .has_wild_rows = true});
+    if (!options.small) {
+        all.push_back({.segments = {{xs, 256}},
+                       .k = 17408,
+                       .rows_max = 513,
+                       .epilogue = Epilogue::kAddResidual,
+                       .is_prefill = true});
+        all.push_back({.segments = {{xs, 5120}}, .k = 6144, .rows_max = 65, .is_prefill = true});
+    }
+    std::vector<Case> cases;
+    std::uint64_t seed = 9000;
+    for (const LinearForm& form : all)
         cases.push_back(
             [&pair, made = make_case(pair, form, seed++)] { return run_case(pair, *made); });
     return cases;

@@ -85,6 +85,8 @@ public:
     /// 17408 products on the plain path (6e-8 * sqrt(544) expected), x rounded to binary16 where
     /// matmul_mma serves (2^-11 / sqrt(3) = 2.8e-4 expected).
     double product_limit(DType dtype) const;
+    /// By cuBLASLt W is binary16 too: 3.9e-4 expected.
+    double prefill_limit() const { return 1e-3; }
 
     /// Copies to device memory that lives until `reset`; same layout, guards included.
     TensorView place(Rows& rows);
