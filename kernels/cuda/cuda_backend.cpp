@@ -22,6 +22,7 @@
 #include "kernels/cuda/prefill_table.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/step_trace.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/sampling.h"
 
@@ -68,7 +69,8 @@ public:
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           matrix_upload_(driver_, kernels_, arena_, stream_.get()),
-          graphs_(driver_, kernels_) {
+          graphs_(driver_, kernels_),
+          trace_(driver_) {
         sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
         op_.kernels = &kernels_;
         op_.stream = stream_.get();
@@ -107,6 +109,12 @@ public:
     void read(const TensorView& from, std::span<std::byte> bytes,
               std::size_t offset_bytes) override;
     std::vector<CudaKernelReport> kernels() const override;
+    void set_tracing(bool is_tracing) override {
+        assert(!in_step_);
+        kernels_.set_trace(is_tracing ? &trace_ : nullptr);
+        is_tracing_ = is_tracing;
+    }
+    std::span<const CudaTracedLaunch> last_trace() const override { return traced_; }
     std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
                                    int repeats) override;
     void read_stream(const TensorView& from, std::int64_t bytes) override;
@@ -155,6 +163,9 @@ private:
     cuda::MatrixUpload matrix_upload_;
     cuda::StepGraphs graphs_;
     cuda::LaunchList launches_;  // of the step
+    cuda::StepTrace trace_;
+    bool is_tracing_ = false;
+    std::vector<CudaTracedLaunch> traced_;
     std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
     std::unique_ptr<cuda::LtProducts> products_;
@@ -526,9 +537,10 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
     in_step_ = true;
     launches_.clear();
     // Steps that no graph takes launch at once: cuBLASLt, which serves only there, does so too.
-    const bool is_eager = step.rows > cuda::kGraphRowsMax ||
+    const bool is_eager = is_tracing_ || step.rows > cuda::kGraphRowsMax ||
                           (prefill_.rows_min > 0 && step.rows >= prefill_.rows_min);
     kernels_.record(is_eager ? nullptr : &launches_);
+    if (is_tracing_) trace_.begin(stream_.get());
 }
 
 void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
@@ -659,6 +671,11 @@ const StepOutputs& CudaBackendImpl::finish_step() {
                                         logit_count * sizeof(float), stream_.get()),
                    "download of logits");
     synchronize("step");
+    if (is_tracing_) {
+        traced_.clear();
+        for (const cuda::TracedLaunch& launch : trace_.end())
+            traced_.push_back({launch.name, launch.us});
+    }
     if (step_.wants_logits && !fetched_logits_.empty())
         outputs_.logits = {static_cast<const float*>(host_logits_.get()), logit_count};
     if (draws_) draw();

@@ -33,6 +33,12 @@ struct CudaKernelReport {
     std::uint64_t runs = 0;
 };
 
+/// A launch of a traced step: a kernel's or a library's name, and how long it took.
+struct CudaTracedLaunch {
+    std::string_view name;
+    double us = 0.0;
+};
+
 /// What tests and measuring programs may do beyond the seam.
 class CudaBackend : public Backend {
 public:
@@ -43,6 +49,11 @@ public:
     virtual void read(const TensorView& from, std::span<std::byte> bytes,
                       std::size_t offset_bytes) = 0;
     virtual std::vector<CudaKernelReport> kernels() const = 0;
+
+    /// From the next step on launches are made one by one with an event behind each; slower, and no
+    /// graph is used. `last_trace` gives those of the last step, in order.
+    virtual void set_tracing(bool is_tracing) = 0;
+    virtual std::span<const CudaTracedLaunch> last_trace() const = 0;
 
     /// Captures what `enqueue` launches into one graph, runs it `warmups` times and then
     /// `repeats` times; seconds of each repeat, in order. Only inside a step; `enqueue` must not

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/launch_list.h"
+#include "kernels/cuda/step_trace.h"
 #include "kernels/tensor.h"
 
 namespace kernels::cuda {
@@ -105,10 +106,17 @@ public:
         }
         ++runs_[static_cast<std::size_t>(id)];
         launch_raw(id, grid, stream, &params);
+        trace(kernel_names()[static_cast<std::size_t>(id)].symbol, stream);
     }
     /// Where launches go from now on; null = to the device.
     void record(LaunchList* list) { list_ = list; }
     bool is_recording() const { return list_ != nullptr; }
+    /// Who is told of every launch made from now on; null = nobody.
+    void set_trace(StepTrace* trace) { trace_ = trace; }
+    /// Work of a library just enqueued.
+    void trace(std::string_view name, StreamHandle stream) {
+        if (trace_ != nullptr) trace_->after(name, stream);
+    }
     /// Makes the launches of a list; does not count them.
     void enqueue(LaunchList& list, StreamHandle stream);
     void count(const LaunchList& list);
@@ -128,6 +136,7 @@ private:
     std::vector<FunctionHandle> functions_;
     std::vector<std::uint64_t> runs_;
     LaunchList* list_ = nullptr;
+    StepTrace* trace_ = nullptr;
 };
 
 }  // namespace kernels::cuda

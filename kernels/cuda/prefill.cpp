@@ -92,6 +92,11 @@ LtProduct product_of(const OpContext& context, const Slice& slice, std::int64_t 
     return product;
 }
 
+void run_product(const OpContext& context, const LtProduct& product) {
+    context.prefill->products->run(product, context.stream);
+    context.kernels->trace("cublaslt", context.stream);
+}
+
 bool is_aligned16(const float* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
 }
@@ -194,7 +199,7 @@ void launch_range(const OpContext& context, const LinearJob& job, const OutputRa
                 product.y = context.prefill->sums;
                 product.y_stride = (slice.rows() + 3) / 4 * 4;
             }
-            context.prefill->products->run(product, context.stream);
+            run_product(context, product);
             if (!direct) finish(context, job, slice, range);
         }
     }
@@ -325,7 +330,7 @@ void multiply_scratch(const OpContext& context, std::int64_t n, std::int64_t k, 
     LtProduct product = product_of(context, {&any, 0, n}, k, rows);
     product.y = context.prefill->sums;
     product.y_stride = (n + 3) / 4 * 4;
-    context.prefill->products->run(product, context.stream);
+    run_product(context, product);
 }
 
 bool allow_prefill(KernelSet& kernels) {

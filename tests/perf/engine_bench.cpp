@@ -8,7 +8,8 @@
 //       prompt (not timed), then feeds one token per sequence and step:
 //       {"ms":[per step],"cpu_ms":sum,"argmax":[[id per sequence] per step],"finite":true}
 //   {"op":"prefill","tokens":[ids],"step":64}                     one sequence, in steps of at most
-//       64 rows: {"ms":[whole],"cpu_ms":x,"argmax":[[id]],"finite":true}
+//       64 rows: {"ms":[whole],"cpu_ms":x,"argmax":[[id]],"finite":true}; with "trace":true, on
+//       backend cuda, also "kernel_us":{kernel:sum}, every launch timed by itself
 //   {"op":"gaps","tokens":[ids],"answer":[ids]}                    {"gaps":[logit of each token of
 //       the answer minus the best other one]}
 //
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <ctime>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -30,6 +32,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "replica/gguf/reader.h"
 #include "replica/model/runner.h"
 #include "tests/support/golden/model_session.h"
@@ -39,8 +42,6 @@ namespace {
 using Json = nlohmann::json;
 using Ids = std::vector<std::int32_t>;
 
-constexpr std::size_t kStepRows = 512;
-
 struct BenchOptions {
     std::string model;
     std::string backend = "cpu";
@@ -48,6 +49,7 @@ struct BenchOptions {
     std::vector<int> cores;
     std::int32_t context = 1024;
     std::int32_t sequences = 16;
+    std::int32_t step_rows = 512;
 };
 
 /// A step with its arrays.
@@ -118,15 +120,16 @@ double process_cpu_ms() {
 class Bench {
 public:
     explicit Bench(const BenchOptions& options)
-        : file_(open(options.model)), backend_(make_backend(options)) {
+        : file_(open(options.model)),
+          backend_(make_backend(options)),
+          step_rows_(static_cast<std::size_t>(options.step_rows)) {
         const auto begin = std::chrono::steady_clock::now();
-        auto runner =
-            replica::ModelRunner::load(file_, *backend_,
-                                       {.context = options.context,
-                                        .sequences_max = options.sequences,
-                                        .step_rows_max = static_cast<std::int32_t>(kStepRows),
-                                        .kv_dtype = kernels::DType::kF16},
-                                       replica::LoadProgress{});
+        auto runner = replica::ModelRunner::load(file_, *backend_,
+                                                 {.context = options.context,
+                                                  .sequences_max = options.sequences,
+                                                  .step_rows_max = options.step_rows,
+                                                  .kv_dtype = kernels::DType::kF16},
+                                                 replica::LoadProgress{});
         if (!runner) throw std::runtime_error(runner.error().text());
         runner_ = *std::move(runner);
         load_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -145,11 +148,11 @@ public:
         for (std::int32_t s = 0; s < sequences; ++s) {
             Ids own = prompt;
             std::rotate(own.begin(), own.begin() + s % length, own.end());
-            for (std::size_t begin = 0; begin < own.size(); begin += kStepRows) {
+            for (std::size_t begin = 0; begin < own.size(); begin += step_rows_) {
                 Batch batch(blocks_per_seq());
                 batch.add(s,
                           std::span<const std::int32_t>(own).subspan(
-                              begin, std::min(kStepRows, own.size() - begin)),
+                              begin, std::min(step_rows_, own.size() - begin)),
                           static_cast<std::int32_t>(begin));
                 runner_->run(batch.step());
             }
@@ -166,8 +169,13 @@ public:
         return record.json();
     }
 
-    Json prefill(const Ids& tokens, std::size_t step_rows) {
+    Json prefill(const Ids& tokens, std::size_t step_rows, bool is_traced) {
+        auto* device = dynamic_cast<kernels::CudaBackend*>(backend_.get());
+        if (is_traced && device == nullptr)
+            throw std::runtime_error("only backend cuda traces its kernels");
+        if (is_traced) device->set_tracing(true);
         Record record;
+        std::map<std::string, double> kernel_us;
         double whole_ms = 0.0;
         for (std::size_t begin = 0; begin < tokens.size(); begin += step_rows) {
             Batch batch(blocks_per_seq());
@@ -175,9 +183,17 @@ public:
             batch.add(0, std::span(tokens).subspan(begin, rows), static_cast<std::int32_t>(begin));
             record.argmax.clear();  // the last step's stay
             whole_ms += run(batch, record);
+            if (!is_traced) continue;
+            for (const kernels::CudaTracedLaunch& launch : device->last_trace())
+                kernel_us[std::string(launch.name)] += launch.us;
         }
         record.ms.push_back(whole_ms);
-        return record.json();
+        Json json = record.json();
+        if (is_traced) {
+            device->set_tracing(false);
+            json["kernel_us"] = kernel_us;
+        }
+        return json;
     }
 
     /// Feeds an answer and says how far each of its tokens' logit lies above the best other one.
@@ -242,6 +258,7 @@ private:
     replica::GgufFile file_;
     std::unique_ptr<kernels::Backend> backend_;
     std::unique_ptr<replica::ModelRunner> runner_;
+    std::size_t step_rows_;
     double load_s_ = 0.0;
 };
 
@@ -249,7 +266,8 @@ Json answer(Bench& bench, const Json& ask) {
     const std::string op = ask.at("op");
     if (op == "decode")
         return bench.decode(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"));
-    if (op == "prefill") return bench.prefill(ask.at("tokens"), ask.at("step"));
+    if (op == "prefill")
+        return bench.prefill(ask.at("tokens"), ask.at("step"), ask.value("trace", false));
     if (op == "gaps") return bench.gaps(ask.at("tokens"), ask.at("answer"));
     throw std::runtime_error("op is decode, prefill or gaps, not " + op);
 }
@@ -265,6 +283,8 @@ int main(int argc, char** argv) {
     app.add_option("--cores", options.cores, "processors to pin them to, in turn");
     app.add_option("--context", options.context, "tokens a sequence may hold");
     app.add_option("--sequences", options.sequences, "sequences at most");
+    app.add_option("--step-rows", options.step_rows, "rows of a step at most")
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     try {
         Bench bench(options);
