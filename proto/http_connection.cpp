@@ -12,7 +12,6 @@ namespace proto {
 namespace {
 
 namespace asio = boost::asio;
-using tcp = asio::ip::tcp;
 
 // Read ahead while a body is being received: enough to keep the socket's buffer empty.
 constexpr std::size_t kBodyReadAheadBytes = 256 * kKiB;
@@ -35,7 +34,7 @@ bool is_get_or_head(const HttpRequestHead& head) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, tcp::socket socket,
+HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, StreamProtocol::socket socket,
                                std::string peer)
     : core_(std::move(core)),
       socket_(std::move(socket)),
@@ -43,7 +42,7 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, tcp::socket
       input_wake_(socket_.get_executor()),
       write_timer_(socket_.get_executor()) {
     boost::system::error_code ignored;
-    local_address_ = socket_.local_endpoint(ignored).address().to_string();
+    local_address_ = address_text(socket_.local_endpoint(ignored));
 }
 
 // --- input
@@ -51,7 +50,7 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, tcp::socket
 void HttpConnection::start_read() {
     if (is_reading_ || is_input_ended_ || input().size() >= input_max_) return;
     is_reading_ = true;
-    socket_.async_wait(tcp::socket::wait_read,
+    socket_.async_wait(StreamProtocol::socket::wait_read,
                        [self = shared_from_this()](const boost::system::error_code& error) {
                            self->is_reading_ = false;
                            if (!error) self->on_readable();
@@ -437,7 +436,7 @@ asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::s
 
 asio::awaitable<void> HttpConnection::linger() {
     boost::system::error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    socket_.shutdown(StreamProtocol::socket::shutdown_send, ignored);
     const Clock::time_point deadline = Clock::now() + kLingerTime;
     const std::uint64_t received_before = received_total_;
     input_max_ = kBodyReadAheadBytes;

@@ -17,7 +17,8 @@
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "proto/chunk_decoder.h"
@@ -26,13 +27,19 @@
 
 namespace proto {
 
+/// TCP, or a local socket that was inherited.
+using StreamProtocol = boost::asio::generic::stream_protocol;
+
+/// The address without port; "unix" for a local socket.
+std::string address_text(const StreamProtocol::endpoint& endpoint);
+
 /// What the connections of one server share.
 struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     HttpServerCore(boost::asio::any_io_executor executor_in, HttpServerOptions options_in,
                    HttpHandler handler_in);
 
     boost::asio::awaitable<void> accept_loop();
-    void admit_connection(boost::asio::ip::tcp::socket socket);
+    void admit_connection(StreamProtocol::socket socket);
     void forget_connection(HttpConnection& connection);
     void stop_accepting();
     void abort_all();
@@ -43,7 +50,7 @@ struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     HttpServerOptions options;
     HttpHandler handler;
     HttpServerStats stats;
-    boost::asio::ip::tcp::acceptor acceptor;
+    boost::asio::basic_socket_acceptor<StreamProtocol> acceptor;
     boost::asio::steady_timer accept_pause;  // cancelled when a descriptor becomes free
     boost::asio::steady_timer emptied;       // cancelled when the last connection ends
     bool is_accepting = false, is_stopping = false;
@@ -66,7 +73,7 @@ tl::expected<ParsedHead, GateError> parse_request_head(std::string_view bytes);
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 public:
-    HttpConnection(std::shared_ptr<HttpServerCore> core, boost::asio::ip::tcp::socket socket,
+    HttpConnection(std::shared_ptr<HttpServerCore> core, StreamProtocol::socket socket,
                    std::string peer);
 
     /// Serves requests until the connection ends.
@@ -148,7 +155,7 @@ private:
     void close_socket();
 
     std::shared_ptr<HttpServerCore> core_;
-    boost::asio::ip::tcp::socket socket_;
+    StreamProtocol::socket socket_;
     std::string peer_;
     std::string local_address_;
     Phase phase_ = Phase::kIdle;

@@ -14,7 +14,6 @@ namespace proto {
 namespace {
 
 namespace asio = boost::asio;
-using tcp = asio::ip::tcp;
 
 /// Fields that describe this hop are the server's own business.
 bool is_hop_field(std::string_view name) {
@@ -74,8 +73,8 @@ asio::awaitable<bool> HttpConnection::wait_writable() {
             ++self->core_->stats.write_stalls_total;
             self->abort();
         });
-    auto [error] =
-        co_await socket_.async_wait(tcp::socket::wait_write, asio::as_tuple(asio::use_awaitable));
+    auto [error] = co_await socket_.async_wait(StreamProtocol::socket::wait_write,
+                                               asio::as_tuple(asio::use_awaitable));
     ++write_wait_count_;
     write_timer_.cancel();
     co_return !error && !is_aborted_;

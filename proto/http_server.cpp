@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <system_error>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -29,25 +31,27 @@ using tcp = asio::ip::tcp;
 
 // After the deadline of stop(), cut handlers get this long to return.
 constexpr std::chrono::seconds kAbortGrace{2};
+constexpr const char* kUnixPeer = "unix";
 
-tcp::acceptor open_acceptor(const asio::any_io_executor& executor,
-                            const HttpServerOptions& options) {
-    tcp::acceptor acceptor(executor);
+using Acceptor = asio::basic_socket_acceptor<StreamProtocol>;
+
+Acceptor open_acceptor(const asio::any_io_executor& executor, const HttpServerOptions& options) {
+    Acceptor acceptor(executor);
     if (options.listen_fd) {
         sockaddr_storage address{};
         socklen_t size = sizeof(address);
         if (::getsockname(*options.listen_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
             throw std::system_error(errno, std::generic_category(), "inherited socket");
         }
-        acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), *options.listen_fd);
+        acceptor.assign(StreamProtocol(address.ss_family, 0), *options.listen_fd);
         return acceptor;
     }
     try {
         const tcp::endpoint endpoint(asio::ip::make_address(options.address), options.port);
-        acceptor.open(endpoint.protocol());
+        acceptor.open(StreamProtocol(endpoint.protocol()));
         set_close_on_exec(acceptor.native_handle());
-        acceptor.set_option(tcp::acceptor::reuse_address(true));
-        acceptor.bind(endpoint);
+        acceptor.set_option(asio::socket_base::reuse_address(true));
+        acceptor.bind(StreamProtocol::endpoint(endpoint));
         acceptor.listen(options.backlog);
     } catch (const boost::system::system_error& error) {
         // The standard type, as promised; its text names the address and not a line of a library.
@@ -55,6 +59,22 @@ tcp::acceptor open_acceptor(const asio::any_io_executor& executor,
                                                   std::to_string(options.port));
     }
     return acceptor;
+}
+
+/// Port 0 for a local socket.
+tcp::endpoint to_tcp(const StreamProtocol::endpoint& endpoint) {
+    tcp::endpoint result;
+    const int family = endpoint.protocol().family();
+    if ((family == AF_INET || family == AF_INET6) && endpoint.size() <= result.capacity()) {
+        std::memcpy(result.data(), endpoint.data(), endpoint.size());
+        result.resize(endpoint.size());
+    }
+    return result;
+}
+
+bool is_local(const std::string& peer) {
+    boost::system::error_code error;
+    return peer == kUnixPeer || asio::ip::make_address(peer, error).is_loopback();
 }
 
 bool is_out_of_descriptors(const boost::system::error_code& error) {
@@ -65,6 +85,11 @@ bool is_out_of_descriptors(const boost::system::error_code& error) {
 }
 
 }  // namespace
+
+std::string address_text(const StreamProtocol::endpoint& endpoint) {
+    if (endpoint.protocol().family() == AF_UNIX) return kUnixPeer;
+    return to_tcp(endpoint).address().to_string();
+}
 
 tl::expected<ParsedHead, GateError> parse_request_head(std::string_view bytes) {
     http::request_parser<http::empty_body> parser;
@@ -114,9 +139,9 @@ asio::awaitable<void> HttpServerCore::accept_loop() {
     }
 }
 
-void HttpServerCore::admit_connection(tcp::socket socket) {
+void HttpServerCore::admit_connection(StreamProtocol::socket socket) {
     boost::system::error_code error;
-    const tcp::endpoint remote = socket.remote_endpoint(error);
+    const StreamProtocol::endpoint remote = socket.remote_endpoint(error);
     if (error) return;
     set_close_on_exec(socket.native_handle());
     ++stats.connections_total;
@@ -124,9 +149,9 @@ void HttpServerCore::admit_connection(tcp::socket socket) {
         ++stats.rejected_count_total;
         return;
     }
-    const std::string peer = remote.address().to_string();
+    const std::string peer = address_text(remote);
     std::size_t& count = connections_of_address[peer];
-    if (count >= options.connections_per_address_max && !remote.address().is_loopback()) {
+    if (count >= options.connections_per_address_max && !is_local(peer)) {
         ++stats.rejected_address_total;
         return;
     }
@@ -203,12 +228,13 @@ void HttpServer::start() {
 
 std::uint16_t HttpServer::port() const {
     boost::system::error_code ignored;
-    return core_->acceptor.local_endpoint(ignored).port();
+    const StreamProtocol::endpoint endpoint = core_->acceptor.local_endpoint(ignored);
+    return to_tcp(endpoint).port();
 }
 
 std::string HttpServer::address() const {
     boost::system::error_code ignored;
-    return core_->acceptor.local_endpoint(ignored).address().to_string();
+    return address_text(core_->acceptor.local_endpoint(ignored));
 }
 
 const HttpServerStats& HttpServer::stats() const {

@@ -104,6 +104,9 @@ App::App(const Config& config)
         keys_.replace(*entries);
     }
     check_exposure();
+    if (!config_.admin_socket.empty()) {
+        admin_ = std::make_unique<Admin>(loop_.get_executor(), services_, config_.admin_socket);
+    }
     add_fixed_replicas();
 }
 
@@ -149,6 +152,7 @@ void App::add_fixed_replicas() {
 
 int App::run() {
     server_.start();
+    if (admin_) admin_->start();
     // The line a person, a script or a test waits for; not a log line.
     const std::string host =
         config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
@@ -194,6 +198,7 @@ asio::awaitable<void> App::tick() {
             set_.on_pause(now - due);
         }
         set_.tick(now);
+        if (admin_) admin_->end_overdue_drains(now);
         dispatcher_.look_at_fleet();
         handlers_.tick(now);
     }
@@ -298,6 +303,7 @@ asio::awaitable<void> App::drain() {
     }
     follower_.stop();
     co_await server_.stop(kFarewell);
+    if (admin_) co_await admin_->stop(std::chrono::milliseconds(0));
     loop_.stop();
 }
 

@@ -22,6 +22,7 @@
 #include "proto/http_server.h"
 #include "proto/ready_pipe.h"
 #include "router/access_log.h"
+#include "router/admin.h"
 #include "router/config.h"
 #include "router/dispatcher.h"
 #include "router/generation.h"
@@ -69,6 +70,7 @@ private:
     Services services_;
     Handlers handlers_;
     proto::HttpServer server_;
+    std::unique_ptr<Admin> admin_;  // null without --admin-socket
     boost::asio::signal_set signals_;
     boost::asio::signal_set reload_signal_;
     boost::asio::steady_timer ticker_;

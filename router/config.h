@@ -66,6 +66,7 @@ struct Config {
     // Who may come in.
     std::string keys_file;  // empty: no key is needed
     bool insecure_no_auth = false;
+    std::string admin_socket;  // path; empty: no admin listener
     bool metrics_open = true;  // for this machine, without a key
     bool affinity_isolate_keys = false;
 

@@ -11,6 +11,8 @@ void add_surface_flags(CLI::App& app, Config& config) {
                    "TOML file of API keys (name, sha256, ...); without it no key is needed");
     app.add_flag("--insecure-no-auth", config.insecure_no_auth,
                  "Serve others than this machine without keys");
+    app.add_option("--admin-socket", config.admin_socket,
+                   "Path of the Unix socket of the admin interface, mode 0660; none without it");
     app.add_flag("--metrics-open,!--no-metrics-open", config.metrics_open,
                  "With keys: this machine reads metrics without one (on)");
     app.add_flag("--affinity-isolate-keys", config.affinity_isolate_keys,

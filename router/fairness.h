@@ -53,6 +53,7 @@ public:
     void on_start(KeyId key) { ++share(key).running; }
     void on_end(KeyId key);
     [[nodiscard]] bool is_at_limit(KeyId key) const;
+    [[nodiscard]] int running(KeyId key) const { return shares_.at(key).running; }
 
     /// Jain's index over the keys that got service lately, (sum x)^2 / (n * sum x^2): 1 when all
     /// got the same for their weight, 1/n when one got all.

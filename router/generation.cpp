@@ -120,7 +120,9 @@ asio::awaitable<void> Generation::run_attempts() {
         record_.decision = std::make_shared<const Decision>(grant->decision);
         gauge_.enter(Phase::kPrefill);
         ticket_.in_front = true;
+        running_on_ = grant->replica.index;
         const Next next = co_await attempt(*grant);
+        running_on_.reset();
         record_.generated_tokens = grant->generated_tokens;
         if (next == Next::kEnd || client_gone_at_) co_return;
         gauge_.enter(Phase::kQueued);

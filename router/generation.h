@@ -88,6 +88,10 @@ public:
 
     /// The deadline of shutdown: in the queue it is answered 503, in a stream by the error event.
     void expire();
+    [[nodiscard]] bool is_expired() const { return is_expired_; }
+
+    /// The replica that has it now; none while it waits.
+    [[nodiscard]] std::optional<int> running_on() const { return running_on_; }
 
 private:
     enum class Next : std::uint8_t { kEnd, kAgain };
@@ -130,6 +134,7 @@ private:
     boost::asio::steady_timer fate_;  // runs while a look at a broken replica is awaited
     int busy_count_ = 0;
     bool is_expired_ = false;
+    std::optional<int> running_on_;
     std::list<Generation*>::iterator place_;
 };
 

@@ -135,6 +135,14 @@ void ReplicaSet::on_saturated(int index, Clock::time_point until, Clock::time_po
     replica->saturated_at = now;
 }
 
+bool ReplicaSet::set_drain(int index, bool is_drained, Clock::time_point now) {
+    Replica* replica = find(index);
+    if (replica == nullptr || replica->drain_asked_at.has_value() == is_drained) return false;
+    replica->drain_asked_at = is_drained ? std::optional(now) : std::nullopt;
+    refresh(*replica, now);
+    return true;
+}
+
 void ReplicaSet::on_pause(Clock::duration length) {
     for (auto& [index, replica] : replicas_) {
         replica.status_at += length;
@@ -368,6 +376,12 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
 }
 
 ReplicaState ReplicaSet::derive_state(const Replica& replica, Clock::time_point now) const {
+    const ReplicaState state = observed_state(replica, now);
+    const bool is_drained = replica.drain_asked_at && state != ReplicaState::kDown;
+    return is_drained ? ReplicaState::kDraining : state;
+}
+
+ReplicaState ReplicaSet::observed_state(const Replica& replica, Clock::time_point now) const {
     if (replica.is_announced) {
         if (const auto state = state_by_announcement(replica.announced)) return *state;
     }

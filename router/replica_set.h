@@ -11,7 +11,7 @@
 //   report READY, fresh, steps advance   ──▶ READY
 //   silent 5 s, or no step for 10 s with work there ──▶ SUSPECT (no new work)
 //   silent 10 s, no step for 60 s, refused, or announced gone ──▶ DOWN
-//   announced or reported DRAINING       ──▶ DRAINING
+//   announced or reported DRAINING, or an operator asked ──▶ DRAINING
 //
 // Only an announced instance is used; a fixed replica (given by URL) is trusted on its first
 // report. A new instance gets a new account and starts from nothing.
@@ -69,7 +69,8 @@ struct Replica {
     std::optional<Clock::time_point> saturated_until;
     std::optional<Clock::time_point> saturated_at;
 
-    Breaker breaker;  // of this instance
+    Breaker breaker;                                  // of this instance
+    std::optional<Clock::time_point> drain_asked_at;  // by an operator; outlives the instance
 
     ReplicaState state = ReplicaState::kStarting;
     Clock::time_point state_since;
@@ -112,6 +113,8 @@ public:
     /// It answered 429 or 503: full until `until` or until a later report shows room.
     void on_saturated(int index, Clock::time_point until, Clock::time_point now);
     void on_info(int index, ReplicaInfo info);
+    /// An operator wants no new work there, or wants it again. False when it was so already.
+    bool set_drain(int index, bool is_drained, Clock::time_point now);
     /// To be called about four times a second: silence and stalls are found here.
     void tick(Clock::time_point now);
 
@@ -154,6 +157,7 @@ public:
 private:
     void refresh(Replica& replica, Clock::time_point now);
     void keep_a_way_in();
+    [[nodiscard]] ReplicaState observed_state(const Replica& replica, Clock::time_point now) const;
     [[nodiscard]] ReplicaState derive_state(const Replica& replica, Clock::time_point now) const;
     void start_instance(Replica& replica, const std::string& instance, Clock::time_point now);
     [[nodiscard]] bool is_past_slow_start(const Replica& replica, Clock::time_point now) const;

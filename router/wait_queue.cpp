@@ -198,6 +198,15 @@ std::optional<Clock::time_point> WaitQueue::oldest_of(PriorityClass priority_cla
     return oldest;
 }
 
+std::vector<const WaitQueue::Entry*> WaitQueue::first(std::size_t count) const {
+    std::vector<const Entry*> found;
+    for (const auto& [place, entry] : entries_) {
+        if (found.size() >= count) break;
+        found.push_back(&entry);
+    }
+    return found;
+}
+
 std::size_t WaitQueue::position(const Place& place) const {
     return static_cast<std::size_t>(std::distance(entries_.begin(), entries_.lower_bound(place)));
 }

@@ -25,6 +25,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "router/charge.h"
 #include "router/fairness.h"
@@ -109,6 +110,9 @@ public:
     std::size_t count_of(PriorityClass priority_class) const;
     /// Arrival of the request of that class that waits longest. O(n).
     [[nodiscard]] std::optional<Clock::time_point> oldest_of(PriorityClass priority_class) const;
+
+    /// The first `count` in order, for the admin view. Valid until the queue changes.
+    [[nodiscard]] std::vector<const Entry*> first(std::size_t count) const;
 
     /// How many are in front of `place`; for tests and the admin view. O(n).
     std::size_t position(const Place& place) const;

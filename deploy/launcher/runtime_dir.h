@@ -25,6 +25,11 @@ std::string choose_runtime_dir(const std::string& configured);
 /// Makes the folder, 0700, if it is not there. Throws StartError.
 void make_runtime_dir(const std::string& path);
 
+/// Where the router's admin interface listens.
+inline std::string admin_socket_path(const std::string& runtime_dir) {
+    return runtime_dir + "/router-admin.sock";
+}
+
 /// An open file description lock on a file: not inherited, released when the holder dies.
 class FileLock {
 public:

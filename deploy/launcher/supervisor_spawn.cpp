@@ -159,7 +159,8 @@ void Supervisor::do_action(const SpawnRouter&) {
                         "--death-fd",         "5",
                         "--internal-key-fd",  "6",
                         "--drain-grace-s",    seconds_text(config.drain_grace_s),
-                        "--drain-deadline-s", seconds_text(config.drain_deadline_s)};
+                        "--drain-deadline-s", seconds_text(config.drain_deadline_s),
+                        "--admin-socket",     admin_socket_path(plan_.runtime_dir)};
         if (!config.keys_file.empty()) {
             request.argv.insert(request.argv.end(), {"--keys-file", config.keys_file});
         }

@@ -170,6 +170,7 @@ struct RuntimeFiles {
         remove_record(folder);
         ::unlink((folder + "/control.sock").c_str());
         ::unlink((folder + "/internal.key").c_str());
+        ::unlink(admin_socket_path(folder).c_str());
     }
 };
 
@@ -214,6 +215,7 @@ int run_up(const LoadedConfig& loaded) {
     ListenSocket metrics_socket =
         listen_tcp("127.0.0.1", static_cast<std::uint16_t>(config.metrics_port), "metrics");
     plan.metrics_port = metrics_socket.port;
+    check_unix_path(admin_socket_path(plan.runtime_dir));
     UniqueFd control_socket = listen_unix(plan.runtime_dir + "/control.sock");
     plan.internal_key = make_internal_key();
     write_key_file(plan.runtime_dir, plan.internal_key);

@@ -1,0 +1,252 @@
+// The admin interface of a running router: who may open its socket, what it shows, what a drain
+// does to traffic.
+#include <csignal>
+#include <cstring>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/integration/router_client.h"
+#include "tests/integration/router_fleet.h"
+#include "tests/integration/temp_folder.h"
+
+namespace fleet {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+constexpr const char* kChat = "/v1/chat/completions";
+const std::string kRouter = std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router";
+
+struct AdminAnswer {
+    int status = 0;
+    json body;
+};
+
+/// One request over the socket, read to its end; status 0 when nobody listens.
+AdminAnswer ask(const std::string& path, const std::string& method, const std::string& target,
+                const std::string& body = "") {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    AdminAnswer answer;
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+        const std::string request =
+            method + " " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
+            "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+            "\r\n\r\n" + body;
+        EXPECT_EQ(::write(fd, request.data(), request.size()),
+                  static_cast<ssize_t>(request.size()));
+        std::string text;
+        char bytes[4096];
+        for (ssize_t got = 0; (got = ::read(fd, bytes, sizeof bytes)) > 0;)
+            text.append(bytes, static_cast<std::size_t>(got));
+        answer.status = std::atoi(text.substr(std::min<std::size_t>(9, text.size())).c_str());
+        const std::size_t end = text.find("\r\n\r\n");
+        if (end != std::string::npos) {
+            answer.body = json::parse(text.substr(end + 4), nullptr, false);
+        }
+    }
+    ::close(fd);
+    return answer;
+}
+
+struct AdminFleet {
+    explicit AdminFleet(int count, const std::vector<std::string>& fake_flags = {},
+                        std::vector<std::string> router_flags = {})
+        : socket(folder.path("admin.sock")), fleet(count, fake_flags, with_socket(router_flags)) {}
+
+    std::vector<std::string> with_socket(std::vector<std::string>& flags) const {
+        flags.insert(flags.end(), {"--admin-socket", socket});
+        return flags;
+    }
+    AdminAnswer get(const std::string& target) const { return ask(socket, "GET", target); }
+    AdminAnswer post(const std::string& target, const std::string& body = "") const {
+        return ask(socket, "POST", target, body);
+    }
+    [[nodiscard]] int port() const { return fleet.router->port(); }
+
+    TempFolder folder;
+    std::string socket;
+    Fleet fleet;
+};
+
+TEST(RouterAdminTest, TheSocketIsForOwnerAndGroupAndGoneAfterwards) {
+    TempFolder folder;
+    const std::string path = folder.path("admin.sock");
+    const ReservedPort nobody;
+    const std::vector<std::string> flags{
+        "--replica", "http://127.0.0.1:" + std::to_string(nobody.port()), "--admin-socket", path};
+    {
+        Router killed(flags);
+        struct stat found {};
+        ASSERT_EQ(::stat(path.c_str(), &found), 0);
+        EXPECT_TRUE(S_ISSOCK(found.st_mode));
+        EXPECT_EQ(found.st_mode & 0777U, 0660U);
+        Child second({kRouter, "--port", "0", "--admin-socket", path}, Child::Listen::kStderr);
+        EXPECT_NE(second.wait_exit(), 0) << "it is in use";
+        EXPECT_EQ(ask(path, "GET", "/admin/replicas").status, 200);
+    }
+    EXPECT_EQ(ask(path, "GET", "/admin/replicas").status, 0);
+    Router next(flags);  // what the killed one left is no obstacle
+    EXPECT_EQ(ask(path, "GET", "/admin/replicas").status, 200);
+    next.process().signal(SIGTERM);
+    next.process().signal(SIGTERM);
+    EXPECT_EQ(next.process().wait_exit(), 0);
+    EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(RouterAdminTest, AFileThatIsNoSocketIsLeftAlone) {
+    TempFolder folder;
+    const std::string path = folder.write("precious", "words");
+    Child router({kRouter, "--port", "0", "--admin-socket", path}, Child::Listen::kStderr);
+    EXPECT_NE(router.wait_exit(), 0);
+    EXPECT_THAT(router.text(), HasSubstr("cannot listen on " + path));
+    EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(RouterAdminTest, ClientsOfThePublicPortSeeNothingOfIt) {
+    AdminFleet fleet(1);
+    EXPECT_EQ(get(fleet.port(), "/admin/replicas").status, 404);
+    EXPECT_EQ(post(fleet.port(), "/admin/replicas/0/drain", "{}").status, 404);
+    EXPECT_EQ(fleet.get("/v1/models").status, 404);
+}
+
+TEST(RouterAdminTest, ADrainedReplicaGetsNothingUntilItIsUndrained) {
+    AdminFleet fleet(2);
+    const json before = fleet.get("/admin/replicas").body;
+    ASSERT_EQ(before["replicas"].size(), 2U);
+    EXPECT_EQ(before["replicas"][0]["state"], "READY");
+    EXPECT_EQ(before["replicas"][0]["url"], fleet.fleet.fakes[0]->url());
+    EXPECT_EQ(before["replicas"][0]["instance"], fleet.fleet.fakes[0]->instance());
+    for (int i = 0; i < 2; ++i) {  // asking twice changes nothing
+        const AdminAnswer drained = fleet.post("/admin/replicas/0/drain");
+        EXPECT_EQ(drained.status, 200);
+        EXPECT_EQ(drained.body["state"], "DRAINING");
+        EXPECT_EQ(drained.body["drain_asked"], true);
+    }
+    for (int i = 0; i < 4; ++i)
+        EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(fleet.fleet.fakes[0]->arrivals(), 0U);
+    EXPECT_EQ(fleet.fleet.fakes[1]->arrivals(), 4U);
+    EXPECT_EQ(fleet.post("/admin/replicas/1/drain").status, 200);
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 503);
+    const AdminAnswer back = fleet.post("/admin/replicas/0/undrain");
+    EXPECT_EQ(back.body["state"], "READY");
+    EXPECT_EQ(back.body["drain_asked"], false);
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(fleet.fleet.fakes[0]->arrivals(), 1U);
+    EXPECT_EQ(fleet.fleet.router->process().count("event=admin"), 3U) << "changes only";
+}
+
+TEST(RouterAdminTest, ADrainEndsWhatStillRunsAtItsDeadline) {
+    AdminFleet fleet(1, {"--ttft-ms", "600000"}, {"--drain-deadline-s", "0"});
+    RawClient client(fleet.port());
+    client.post(kChat, chat_body("hi", false));
+    ASSERT_TRUE(fleet.fleet.fakes[0]->process().wait_line({"arrival"}));
+    EXPECT_EQ(fleet.post("/admin/replicas/0/drain").status, 200);
+    EXPECT_EQ(client.read_answer().status, 503);
+    EXPECT_EQ(fleet.fleet.wait_idle(), "");
+}
+
+TEST(RouterAdminTest, AReplicaIsAddedOnceAndServes) {
+    AdminFleet fleet(1);
+    Fake more(7);
+    const std::string body = json{{"url", more.url()}}.dump();
+    for (int i = 0; i < 2; ++i) {
+        const AdminAnswer added = fleet.post("/admin/replicas", body);
+        EXPECT_EQ(added.status, 200);
+        EXPECT_EQ(added.body["replica"], 1);
+    }
+    ASSERT_TRUE(fleet.fleet.router->wait_state(1, "READY"));
+    EXPECT_EQ(fleet.post("/admin/replicas/0/drain").status, 200);
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(more.arrivals(), 1U);
+}
+
+TEST(RouterAdminTest, BadOrdersAreRefusedAndChangeNothing) {
+    AdminFleet fleet(1);
+    for (const char* target :
+         {"/admin/replicas/1/drain", "/admin/replicas/-1/drain", "/admin/replicas/0x0/drain",
+          "/admin/replicas/99999999999999999999/drain", "/admin/replicas/0/stop",
+          "/admin/replicas/0", "/admin/replicas/0/drain/", "/admin/nothing"}) {
+        EXPECT_EQ(fleet.post(target).status, 404) << target;
+    }
+    EXPECT_EQ(fleet.get("/admin/replicas/0/drain").status, 405);
+    for (const char* body : {"", "{", "[]", "{}", R"({"url":1})", R"({"url":"ftp://x"})",
+                             R"({"url":"http://127.0.0.1:1","more":1})"}) {
+        EXPECT_EQ(fleet.post("/admin/replicas", body).status, 400) << body;
+    }
+    EXPECT_EQ(fleet.post("/admin/replicas", std::string(20'000, '[')).status, 413);
+    for (const char* query : {"limit=0", "limit=-1", "limit=1025", "limit=x", "limit=1e3"})
+        EXPECT_EQ(fleet.get(std::string("/admin/decisions?") + query).status, 400) << query;
+    const json replicas = fleet.get("/admin/replicas").body["replicas"];
+    ASSERT_EQ(replicas.size(), 1U);
+    EXPECT_EQ(replicas[0]["state"], "READY");
+}
+
+TEST(RouterAdminTest, DecisionsAreFoundByTheirRequest) {
+    AdminFleet fleet(1);
+    const std::string trace = "0af7651916cd43dd8448eb211c80319c";
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("first secret", false),
+                   {"x-request-id: one", "traceparent: 00-" + trace + "-b7ad6b7169203331-01"})
+                  .status,
+              200);
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("second", false), {"x-request-id: two"}).status,
+              200);
+    Child& router = fleet.fleet.router->process();
+    ASSERT_TRUE(router.wait_line({"event=decision_record", "request_id=two"}));
+    const json all = fleet.get("/admin/decisions").body["decisions"];
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0]["request_id"], "two");
+    EXPECT_EQ(all[0]["trace_id"].get<std::string>().size(), 32U);
+    EXPECT_EQ(fleet.get("/admin/decisions?limit=1").body["decisions"].size(), 1U);
+    const json one = fleet.get("/admin/decisions?request_id=one&limit=5").body["decisions"];
+    ASSERT_EQ(one.size(), 1U);
+    EXPECT_EQ(one[0]["trace_id"], trace);
+    EXPECT_EQ(one[0]["decision"]["replica"], 0);
+    EXPECT_THAT(one.dump(), testing::Not(HasSubstr("secret")));
+    EXPECT_EQ(fleet.get("/admin/decisions?request_id=three").body["decisions"].size(), 0U);
+}
+
+TEST(RouterAdminTest, TheQueueIsShownInItsOrder) {
+    AdminFleet fleet(1, {"--slots", "1", "--ttft-ms", "600000"}, {"--dispatch-ahead", "0"});
+    RawClient running(fleet.port());
+    running.post(kChat, chat_body("a", false));
+    ASSERT_TRUE(fleet.fleet.fakes[0]->process().wait_line({"arrival"}));
+    RawClient bulk(fleet.port());
+    bulk.post(kChat, chat_body("b", false), {"x-quadriga-priority: bulk"});
+    RawClient interactive(fleet.port());
+    interactive.post(kChat, chat_body("c", false), {"x-quadriga-priority: interactive"});
+    json queue = json::object();
+    for (int i = 0; i < 20'000 && queue.value("requests", 0) != 2; ++i)
+        queue = fleet.get("/admin/queue").body;
+    ASSERT_EQ(queue["requests"], 2);
+    EXPECT_EQ(queue["classes"]["bulk"], 1);
+    ASSERT_EQ(queue["waiting"].size(), 2U);
+    EXPECT_EQ(queue["waiting"][0]["class"], "interactive");
+    EXPECT_EQ(queue["waiting"][1]["class"], "bulk");
+    EXPECT_EQ(queue["draining"], false);
+}
+
+TEST(RouterAdminTest, KeysAreNamesAndNumbersOnly) {
+    TempFolder folder;
+    const std::string digest(64, 'a');
+    const std::string keys =
+        folder.write("keys.toml", "[[key]]\nname = \"alice\"\nsha256 = \"" + digest +
+                                      "\"\nweight = 2\nrequests_max = 3\n");
+    AdminFleet fleet(1, {}, {"--keys-file", keys});
+    const AdminAnswer answer = fleet.get("/admin/keys");
+    EXPECT_EQ(answer.status, 200) << "the socket's mode is what keeps others out";
+    const json expected{{"name", "alice"},   {"priority_min", -100}, {"weight", 2.0},
+                        {"requests_max", 3}, {"running", 0},         {"attained_tokens", 0.0}};
+    EXPECT_EQ(answer.body["keys"], json::array({expected}));
+}
+
+}  // namespace
+}  // namespace fleet
