@@ -20,6 +20,14 @@ std::string_view name_of(KernelState state) {
     return "failed";
 }
 
+std::string full_name(const KernelEntry& entry) {
+    return entry.variant.empty() ? entry.name : entry.name + "/" + entry.variant;
+}
+
+bool is_missing(const KernelEntry& entry) {
+    return entry.is_wanted && entry.state != KernelState::kArmed;
+}
+
 bool is_named(const KernelEntry& entry, std::string_view pattern) {
     const std::size_t slash = pattern.find('/');
     if (slash == std::string_view::npos) return pattern == entry.name;
@@ -34,12 +42,13 @@ std::vector<std::string> absent(std::span<const KernelEntry> entries,
                                 std::span<const std::string> patterns) {
     std::vector<std::string> sentences;
     for (const std::string& pattern : patterns) {
-        bool is_known = false;
+        const bool is_all = pattern == "*";
+        bool is_known = is_all;
         for (const KernelEntry& entry : entries) {
-            if (!is_named(entry, pattern)) continue;
+            if (!is_all && !is_named(entry, pattern)) continue;
             is_known = true;
-            if (entry.state == KernelState::kArmed) continue;
-            sentences.push_back("kernel " + entry.name + "/" + entry.variant + " is " +
+            if (is_all ? !is_missing(entry) : entry.state == KernelState::kArmed) continue;
+            sentences.push_back("kernel " + full_name(entry) + " is " +
                                 std::string(name_of(entry.state)) +
                                 (entry.reason.empty() ? "" : ": " + entry.reason));
         }

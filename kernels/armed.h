@@ -32,14 +32,21 @@ struct KernelEntry {
     std::string fallback;  // what serves in its place; empty = nothing, its absence is a refusal
     std::uint64_t runs = 0;
     std::uint64_t fallback_runs = 0;  // of work that this kernel could have done
+    bool is_wanted = true;            // the loaded model has work for it
 };
+
+/// "name/variant", or the name alone where there are no variants.
+std::string full_name(const KernelEntry& entry);
+
+/// Wanted by the model and not armed.
+bool is_missing(const KernelEntry& entry);
 
 /// "name" or "name/variant", as --disable-kernels and --require-kernels spell it.
 bool is_named(const KernelEntry& entry, std::string_view pattern);
 bool is_named_by_any(const KernelEntry& entry, std::span<const std::string> patterns);
 
 /// Why a start that requires `patterns` must be refused: one sentence per entry that is not armed
-/// or pattern that names none. Empty = start.
+/// or pattern that names none. "*" is every kernel that the model wants. Empty = start.
 std::vector<std::string> absent(std::span<const KernelEntry> entries,
                                 std::span<const std::string> patterns);
 

@@ -24,11 +24,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/armed.h"
@@ -255,6 +258,22 @@ struct DeviceInfo {
     std::string name;  // "cpu (avx2, 4 threads)"
     std::uint64_t memory_bytes_free = 0;
     bool memory_is_host = false;  // the same that programs live in
+    std::string uuid;             // "GPU-5a1c..."; empty on the CPU
+};
+
+/// The device has no room for a piece of memory, asked for while loading.
+class OutOfDeviceMemory : public std::bad_alloc {
+public:
+    explicit OutOfDeviceMemory(std::string text) : text_(std::move(text)) {}
+    const char* what() const noexcept override { return text_.c_str(); }
+
+private:
+    std::string text_;
+};
+
+enum class RefusalKind {
+    kUnsupported,  // a retry cannot help
+    kMemory,       // more free memory would
 };
 
 /// Why something cannot run, in four parts; text() joins them into one sentence.
@@ -263,6 +282,7 @@ struct Refusal {
     std::string value;    // "type IQ3_S"
     std::string rule;     // "is not supported"
     std::string remedy;   // "re-quantise it to IQ4_XS"
+    RefusalKind kind = RefusalKind::kUnsupported;
     std::string text() const;
 };
 
@@ -282,10 +302,21 @@ public:
     virtual ~Backend() = default;
 
     virtual DeviceInfo device() const = 0;
-    /// The custom kernels that have a fallback, with their counters of now. None on the CPU.
+    /// The custom kernels that have a fallback, with their counters of now. None on the CPU. Any
+    /// thread.
     virtual std::vector<KernelEntry> armed_kernels() const { return {}; }
 
-    // Load. Memory lives as long as the backend; contents of `allocate` start as zeros.
+    /// Device memory that `pack` would keep of these sources: follows from types and shapes alone,
+    /// the blocks are not read. Here: what the file has.
+    virtual std::uint64_t packed_bytes(std::span<const MatrixSource> sources) const;
+    /// Device memory that loading takes beside what it keeps, until `prepare`.
+    virtual std::uint64_t load_bytes() const { return 0; }
+    /// `on_bytes` hears of bytes of the sources that `pack` has read. A backend that reads nothing,
+    /// since it refers to the blocks, never calls it.
+    virtual void watch_loading(std::function<void(std::uint64_t bytes)> /*on_bytes*/) {}
+
+    // Load. Memory lives as long as the backend; contents of `allocate` start as zeros. All may
+    // throw OutOfDeviceMemory.
     virtual TensorView allocate(DType dtype, std::span<const std::int64_t> shape) = 0;
     virtual TensorView upload_f32(std::span<const float> values,
                                   std::span<const std::int64_t> shape) = 0;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/delta_net.h"
+#include "kernels/cuda/graph_timer.h"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/matrix_upload.h"
@@ -31,7 +32,6 @@ namespace {
 
 using cuda::check_cuda;
 
-constexpr int kCaptureThreadLocal = 1;    // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 constexpr std::int64_t kInputAlign = 64;  // of a scratch row, in floats
 
 std::int64_t element_bytes(DType dtype) {
@@ -68,7 +68,8 @@ public:
           delta_net_(options.disabled_kernels),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
-          matrix_upload_(driver_, kernels_, arena_, stream_.get()),
+          staging_(driver_, stream_.get()),
+          matrix_upload_(driver_, kernels_, arena_, staging_, stream_.get()),
           graphs_(driver_, kernels_),
           trace_(driver_) {
         sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
@@ -83,6 +84,11 @@ public:
 
     DeviceInfo device() const override;
     std::vector<KernelEntry> armed_kernels() const override;
+    std::uint64_t packed_bytes(std::span<const MatrixSource> sources) const override;
+    std::uint64_t load_bytes() const override { return cuda::MatrixUpload::kSliceBytes; }
+    void watch_loading(std::function<void(std::uint64_t bytes)> on_bytes) override {
+        matrix_upload_.watch(std::move(on_bytes));
+    }
     TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
     TensorView upload_f32(std::span<const float> values,
                           std::span<const std::int64_t> shape) override;
@@ -134,8 +140,8 @@ private:
         assert(view.id >= 0 && static_cast<std::size_t>(view.id) < matrices_.size());
         return matrices_[static_cast<std::size_t>(view.id)];
     }
-    void upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out);
     void find_units(cuda::Matrix& matrix);
+    std::vector<cuda::SegmentPlan> segments(std::span<const MatrixSource> sources) const;
     void reserve_matmul(std::int64_t inputs_max);
     void reserve_attention();
     void open_cublaslt(const CudaBackendOptions& options);
@@ -160,6 +166,7 @@ private:
     cuda::DeltaNetRegistry delta_net_;
     cuda::Stream stream_;
     cuda::Arena arena_;
+    cuda::Staging staging_;
     cuda::MatrixUpload matrix_upload_;
     cuda::StepGraphs graphs_;
     cuda::LaunchList launches_;  // of the step
@@ -211,7 +218,8 @@ DeviceInfo CudaBackendImpl::device() const {
     check_cuda(driver_, driver_.memory_info(&free, &total), "cuMemGetInfo");
     return {.name = "cuda (" + facts_.name + ", " + std::to_string(facts_.multiprocessors) +
                     " multiprocessors)",
-            .memory_bytes_free = free};
+            .memory_bytes_free = free,
+            .uuid = facts_.uuid};
 }
 
 std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
@@ -238,7 +246,13 @@ TensorView CudaBackendImpl::make_view(DType dtype, std::span<const std::int64_t>
     }
     view.row_stride = view.row_elements();
     bytes = static_cast<std::size_t>(total);
-    view.data = reinterpret_cast<void*>(arena_.take(bytes));
+    try {
+        view.data = reinterpret_cast<void*>(arena_.take(bytes));
+    } catch (const cuda::CudaError& error) {
+        if (error.status != cuda::kOutOfMemory) throw;
+        throw OutOfDeviceMemory("a tensor of " + std::to_string(bytes >> 20) +
+                                " MiB: " + error.what());
+    }
     return view;
 }
 
@@ -269,18 +283,27 @@ std::optional<Refusal> CudaBackendImpl::pack(std::span<const MatrixSource> sourc
     if (std::optional<Refusal> refusal = cuda::check_sources(sources)) return refusal;
     cuda::Matrix matrix;
     try {
-        upload_segments(sources, matrix);
+        matrix = matrix_upload_.run(segments(sources));
+        find_units(matrix);
     } catch (const cuda::CudaError& error) {
         if (error.status != cuda::kOutOfMemory) throw;
         return Refusal{std::string(sources[0].name) + ": linear", error.what(),
-                       "leaves no room for its weights", "free device memory or use a larger card"};
+                       "leaves no room for its weights", "free device memory or use a larger card",
+                       RefusalKind::kMemory};
     }
+    for (const MatrixSource& source : sources)
+        registry_.want(source.dtype);
     out = {.id = static_cast<std::int32_t>(matrices_.size()), .n = matrix.n, .k = matrix.k};
     matrices_.push_back(matrix);
     return std::nullopt;
 }
 
-void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cuda::Matrix& out) {
+std::uint64_t CudaBackendImpl::packed_bytes(std::span<const MatrixSource> sources) const {
+    return cuda::check_sources(sources) ? 0 : cuda::device_bytes(segments(sources));
+}
+
+std::vector<cuda::SegmentPlan> CudaBackendImpl::segments(
+    std::span<const MatrixSource> sources) const {
     const auto can_pack = [&](const MatrixSource& source) {
         return registry_.is_armed(source.dtype) &&
                cuda::matmul_plan({.dtype = source.dtype,
@@ -292,9 +315,7 @@ void CudaBackendImpl::upload_segments(std::span<const MatrixSource> sources, cud
                                   .shared_bytes_max = facts_.shared_bytes_max})
                    .has_value();
     };
-    out = matrix_upload_.run(cuda::segment_plan(sources, can_pack));
-    find_units(out);
-    synchronize("upload of weights");  // the caller may free the blocks
+    return cuda::segment_plan(sources, can_pack);
 }
 
 /// Each packed segment's power of two, from its largest weight.
@@ -454,7 +475,9 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
             return Refusal{"step limits", "inputs_max = " + std::to_string(limits.inputs_max),
                            "is below the " + std::to_string(matrix.k) + " inputs of a matrix",
                            "give the largest K of any linear"};
-    matrix_upload_.release();  // pack waited for its stream
+    synchronize("upload of weights");
+    matrix_upload_.release();
+    staging_.end_loading();
     op_.scratch_stride = (limits.inputs_max + kInputAlign - 1) / kInputAlign * kInputAlign;
     const auto logit_rows = static_cast<std::size_t>(limits.logit_rows);
     const auto vocabulary = static_cast<std::size_t>(limits.vocabulary);
@@ -470,7 +493,8 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
     } catch (const cuda::CudaError& error) {
         if (error.status != cuda::kOutOfMemory) throw;
         return Refusal{"step scratch", std::to_string(limits.rows) + " rows",
-                       "needs more memory than the device gives", "lower the token budget"};
+                       "needs more memory than the device gives", "lower the token budget",
+                       RefusalKind::kMemory};
     }
     op_.view = upload_.view();
     sampling_.reserve(limits.vocabulary);
@@ -688,30 +712,27 @@ const StepOutputs& CudaBackendImpl::finish_step() {
 
 void CudaBackendImpl::write(const TensorView& to, std::span<const std::byte> bytes,
                             std::size_t offset_bytes) {
-    if (bytes.empty()) return;
     context_.make_current();
-    check_cuda(driver_,
-               driver_.copy_to_device(address_of(to, offset_bytes), bytes.data(), bytes.size(),
-                                      stream_.get()),
-               "upload");
-    synchronize("upload");
+    for (cuda::DeviceAddress address = address_of(to, offset_bytes); !bytes.empty();) {
+        const auto part = bytes.first(std::min(bytes.size(), cuda::Staging::kPartBytes));
+        staging_.send(address, part);
+        address += part.size();
+        bytes = bytes.subspan(part.size());
+    }
 }
 
 void CudaBackendImpl::read(const TensorView& from, std::span<std::byte> bytes,
                            std::size_t offset_bytes) {
-    if (bytes.empty()) return;
     context_.make_current();
-    check_cuda(driver_,
-               driver_.copy_to_host(bytes.data(), address_of(from, offset_bytes), bytes.size(),
-                                    stream_.get()),
-               "download");
-    synchronize("download");
+    staging_.receive(bytes, address_of(from, offset_bytes));
 }
 
 std::vector<CudaKernelReport> CudaBackendImpl::kernels() const {
     std::vector<CudaKernelReport> reports;
     for (std::size_t i = 0; i < cuda::kernel_names().size(); ++i)
-        reports.push_back({cuda::kernel_names()[i].symbol, kernels_.runs(i)});
+        reports.push_back({.name = cuda::kernel_names()[i].symbol,
+                           .file = cuda::kernel_names()[i].cubin,
+                           .runs = kernels_.runs(i)});
     return reports;
 }
 
@@ -719,28 +740,7 @@ std::vector<double> CudaBackendImpl::time_graph(const std::function<void()>& enq
                                                 int repeats) {
     assert(in_step_ && "operations run inside a step");
     run_launches();  // those in front; from here to the step's end launches are made at once
-    const cuda::StreamHandle stream = stream_.get();
-    cuda::GraphHandle handle = nullptr;
-    check_cuda(driver_, driver_.stream_begin_capture(stream, kCaptureThreadLocal), "capture");
-    enqueue();
-    check_cuda(driver_, driver_.stream_end_capture(stream, &handle), "end of capture");
-    const cuda::Graph graph(driver_, handle);
-    cuda::GraphExecHandle exec_handle = nullptr;
-    check_cuda(driver_, driver_.graph_instantiate(&exec_handle, graph.get(), 0), "graph");
-    const cuda::GraphExec exec(driver_, exec_handle);
-    const cuda::Event begin = cuda::make_event(driver_);
-    const cuda::Event end = cuda::make_event(driver_);
-    std::vector<double> seconds;
-    for (int i = 0; i < warmups + repeats; ++i) {
-        check_cuda(driver_, driver_.event_record(begin.get(), stream), "event");
-        check_cuda(driver_, driver_.graph_launch(exec.get(), stream), "graph launch");
-        check_cuda(driver_, driver_.event_record(end.get(), stream), "event");
-        check_cuda(driver_, driver_.event_synchronize(end.get()), "graph");
-        float ms = 0.0F;
-        check_cuda(driver_, driver_.event_elapsed_ms(&ms, begin.get(), end.get()), "event");
-        if (i >= warmups) seconds.push_back(static_cast<double>(ms) * 1e-3);
-    }
-    return seconds;
+    return cuda::time_graph(driver_, stream_.get(), enqueue, {warmups, repeats});
 }
 
 void CudaBackendImpl::read_stream(const TensorView& from, std::int64_t bytes) {

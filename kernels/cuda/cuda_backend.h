@@ -30,6 +30,7 @@ struct CudaBackendOptions {
 /// backend does not start, so that what is listed is armed.
 struct CudaKernelReport {
     std::string_view name;
+    std::string_view file;  // its .cu file's stem
     std::uint64_t runs = 0;
 };
 
@@ -42,12 +43,14 @@ struct CudaTracedLaunch {
 /// What tests and measuring programs may do beyond the seam.
 class CudaBackend : public Backend {
 public:
-    /// Copies between host and the backend's memory; wait for everything enqueued before.
-    /// `offset_bytes` counts from the view's address.
+    /// Copies between host and the backend's memory, after everything enqueued before. `write`
+    /// returns when `bytes` may change, `read` when they are there. `offset_bytes` counts from the
+    /// view's address.
     virtual void write(const TensorView& to, std::span<const std::byte> bytes,
                        std::size_t offset_bytes) = 0;
     virtual void read(const TensorView& from, std::span<std::byte> bytes,
                       std::size_t offset_bytes) = 0;
+    /// Any thread.
     virtual std::vector<CudaKernelReport> kernels() const = 0;
 
     /// From the next step on launches are made one by one with an event behind each; slower, and no
@@ -73,6 +76,13 @@ public:
     /// Reads the first `bytes` of the view once, as fast as a kernel can; enqueued only.
     virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
 };
+
+/// Compute capabilities the kernels of this build run on: "9.0".
+std::vector<std::string> cuda_architectures();
+
+// What a CudaBackend's packed_bytes and load_bytes say, for planning without a device: no less.
+std::uint64_t cuda_packed_bytes(std::span<const MatrixSource> sources);
+std::uint64_t cuda_load_bytes();
 
 /// Opens the driver and the device, loads every kernel. The error is one sentence for the
 /// operator: no driver, a stub of it, one too old, no such device, a device of another kind.

@@ -1,6 +1,9 @@
 #include "kernels/cuda/driver.h"
 
+#include <array>
 #include <cstdio>
+#include <span>
+#include <string_view>
 
 #include <dlfcn.h>
 #include <link.h>
@@ -39,6 +42,7 @@ std::string fill_table(const LibraryLoader& loader, void* library, Driver& d) {
     get("cuDeviceGetCount", d.device_count);
     get("cuDeviceGet", d.device_get);
     get("cuDeviceGetName", d.device_name);
+    get("cuDeviceGetUuid_v2", d.device_uuid);
     get("cuDeviceGetAttribute", d.device_attribute);
     get("cuDevicePrimaryCtxRetain", d.context_retain);
     get("cuDevicePrimaryCtxRelease_v2", d.context_release);
@@ -73,6 +77,17 @@ std::string fill_table(const LibraryLoader& loader, void* library, Driver& d) {
     get("cuEventElapsedTime", d.event_elapsed_ms);
     get("cuGetErrorName", d.error_name);
     return missing;
+}
+
+std::string uuid_text(std::span<const unsigned char, 16> bytes) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string text = "GPU";
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+        text += kDigits[bytes[i] / 16];
+        text += kDigits[bytes[i] % 16];
+    }
+    return text;
 }
 
 std::string init_failure(const Driver& driver, Status status, const std::string& path) {
@@ -148,6 +163,7 @@ tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ord
                               (count == 1 ? " GPU" : " GPUs") + ", numbered from 0");
     DeviceFacts facts;
     char name[256] = {};
+    std::array<unsigned char, 16> uuid{};
     int major = 0;
     int minor = 0;
     Status status = driver.device_get(&facts.device, ordinal);
@@ -155,6 +171,7 @@ tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ord
         if (status == kSuccess) status = driver.device_attribute(&value, attribute, facts.device);
     };
     if (status == kSuccess) status = driver.device_name(name, sizeof name - 1, facts.device);
+    if (status == kSuccess) status = driver.device_uuid(uuid.data(), facts.device);
     ask(DeviceAttribute::kComputeCapabilityMajor, major);
     ask(DeviceAttribute::kComputeCapabilityMinor, minor);
     ask(DeviceAttribute::kMultiprocessors, facts.multiprocessors);
@@ -162,6 +179,7 @@ tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ord
     if (status != kSuccess)
         return tl::unexpected(subject + " does not answer: " + status_text(driver, status));
     facts.name = name;
+    facts.uuid = uuid_text(uuid);
     if (major != 9 || minor != 0)
         return tl::unexpected(subject + " (" + facts.name + ") is sm_" + std::to_string(major) +
                               std::to_string(minor) + ", the kernels of this build are for sm_90a");

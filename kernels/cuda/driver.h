@@ -70,6 +70,7 @@ struct Driver {
     Status (*device_count)(int* count);
     Status (*device_get)(DeviceOrdinal* device, int ordinal);
     Status (*device_name)(char* name, int bytes, DeviceOrdinal device);
+    Status (*device_uuid)(unsigned char* sixteen_bytes, DeviceOrdinal device);
     Status (*device_attribute)(int* value, DeviceAttribute attribute, DeviceOrdinal device);
     Status (*context_retain)(ContextHandle* context, DeviceOrdinal device);
     Status (*context_release)(DeviceOrdinal device);
@@ -126,6 +127,7 @@ tl::expected<Driver, std::string> load_driver(const LibraryLoader& loader,
 struct DeviceFacts {
     DeviceOrdinal device = 0;
     std::string name;
+    std::string uuid;  // "GPU-5a1c...", as NVML and nvidia-smi write it
     int multiprocessors = 0;
     int shared_bytes_max = 0;  // of a block that asks for it
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -120,8 +121,11 @@ public:
     /// Makes the launches of a list; does not count them.
     void enqueue(LaunchList& list, StreamHandle stream);
     void count(const LaunchList& list);
-    std::uint64_t runs(std::size_t index) const { return runs_[index]; }
-    std::uint64_t runs(KernelId id) const { return runs_[static_cast<std::size_t>(id)]; }
+    // Any thread.
+    std::uint64_t runs(std::size_t index) const {
+        return runs_[index].load(std::memory_order_relaxed);
+    }
+    std::uint64_t runs(KernelId id) const { return runs(static_cast<std::size_t>(id)); }
     /// Lets a kernel take this much dynamic shared memory.
     Status allow_shared_bytes(KernelId id, int bytes) {
         return driver_.function_attribute(functions_[static_cast<std::size_t>(id)],
@@ -134,7 +138,7 @@ private:
     const Driver& driver_;
     std::vector<Module> modules_;
     std::vector<FunctionHandle> functions_;
-    std::vector<std::uint64_t> runs_;
+    std::vector<std::atomic<std::uint64_t>> runs_;  // one writer
     LaunchList* list_ = nullptr;
     StepTrace* trace_ = nullptr;
 };

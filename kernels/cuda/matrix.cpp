@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/kernel_set.h"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/pack_host.h"
 #include "kernels/quant/format.h"
 
 namespace kernels::cuda {
@@ -75,6 +75,19 @@ std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
             plans.push_back({{source}, is_packed, false});
     }
     return plans;
+}
+
+std::uint64_t device_bytes(std::span<const SegmentPlan> plans) {
+    constexpr std::int64_t kPageBytes = std::int64_t{2} << 20;
+    std::int64_t bytes = 0;
+    for (const SegmentPlan& plan : plans) {
+        const DType dtype = plan.sources.front().dtype;
+        const std::int64_t k = plan.sources.front().k;
+        const std::int64_t own = plan.is_packed ? packed_bytes(dtype, plan.outputs(), k)
+                                                : plan.outputs() * row_bytes(dtype, k);
+        bytes += (own + kPageBytes - 1) / kPageBytes * kPageBytes;
+    }
+    return static_cast<std::uint64_t>(bytes);
 }
 
 std::optional<Refusal> check_sources(std::span<const MatrixSource> sources) {

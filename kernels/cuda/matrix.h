@@ -43,4 +43,7 @@ struct SegmentPlan {
 std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
                                       const std::function<bool(const MatrixSource&)>& can_pack);
 
+/// Device memory that the segments take, whole pages of the driver.
+std::uint64_t device_bytes(std::span<const SegmentPlan> plans);
+
 }  // namespace kernels::cuda

@@ -7,12 +7,6 @@
 #include "kernels/quant/format.h"
 
 namespace kernels::cuda {
-namespace {
-
-/// File bytes on the device at a time, at least one row tile: long copies, little extra memory.
-constexpr std::int64_t kSliceBytes = std::int64_t{64} << 20;
-
-}  // namespace
 
 Matrix MatrixUpload::run(std::span<const SegmentPlan> plans) {
     Matrix matrix;
@@ -43,17 +37,24 @@ void MatrixUpload::reserve_slice(std::span<const SegmentPlan> plans) {
             bytes = std::max(kSliceBytes, kTileRows * row_bytes(plan.sources.front().dtype,
                                                                 plan.sources.front().k));
     if (slice_bytes_ >= bytes) return;
+    // The old slice may still be read.
+    check_cuda(driver_, driver_.stream_synchronize(stream_), "upload of weights");
     slice_bytes_ = bytes;
     slice_ = make_device_buffer(driver_, static_cast<std::size_t>(bytes));
 }
 
 void MatrixUpload::copy(DeviceAddress to, const MatrixSource& source, std::int64_t first_row,
                         std::int64_t rows, std::int64_t row_bytes) {
-    const auto* from = static_cast<const std::uint8_t*>(source.blocks) + first_row * row_bytes;
-    check_cuda(
-        driver_,
-        driver_.copy_to_device(to, from, static_cast<std::size_t>(rows * row_bytes), stream_),
-        "upload of weights");
+    std::span<const std::byte> rest(
+        static_cast<const std::byte*>(source.blocks) + first_row * row_bytes,
+        static_cast<std::size_t>(rows * row_bytes));
+    while (!rest.empty()) {
+        const auto part = rest.first(std::min(rest.size(), Staging::kPartBytes));
+        staging_.send(to, part);
+        if (on_bytes_) on_bytes_(part.size());
+        to += part.size();
+        rest = rest.subspan(part.size());
+    }
 }
 
 const std::uint8_t* MatrixUpload::upload_plain(const SegmentPlan& plan, std::int64_t row_bytes) {

@@ -10,7 +10,8 @@ MatmulRegistry::MatmulRegistry(KernelSet& kernels, int shared_bytes_max,
         KernelEntry entry{.name = "matmul_mma",
                           .variant = std::string(kernels::name_of(kMatmulTypes[type])),
                           .reason = {},
-                          .fallback = "linear"};
+                          .fallback = "linear",
+                          .is_wanted = false};
         for (const KernelId id : matmul_kernels(type)) {
             if (kernels.allow_shared_bytes(id, shared_bytes_max) == kSuccess) continue;
             entry.state = KernelState::kFailed;
@@ -28,6 +29,11 @@ MatmulRegistry::MatmulRegistry(KernelSet& kernels, int shared_bytes_max,
 bool MatmulRegistry::is_armed(DType dtype) const {
     const int type = matmul_type_index(dtype);
     return type >= 0 && entries_[static_cast<std::size_t>(type)].state == KernelState::kArmed;
+}
+
+void MatmulRegistry::want(DType dtype) {
+    const int type = matmul_type_index(dtype);
+    if (type >= 0) entries_[static_cast<std::size_t>(type)].is_wanted = true;
 }
 
 std::vector<KernelEntry> MatmulRegistry::entries(const KernelSet& kernels) const {

@@ -17,6 +17,8 @@ public:
     MatmulRegistry(KernelSet& kernels, int shared_bytes_max, std::span<const std::string> disabled);
 
     bool is_armed(DType dtype) const;
+    /// The model has a matrix of this type.
+    void want(DType dtype);
     /// With the counters of now.
     std::vector<KernelEntry> entries(const KernelSet& kernels) const;
 

@@ -1,0 +1,20 @@
+// Times what enqueues: captured once, launched many times, so that the host is out of the picture.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/cuda/driver.h"
+
+namespace kernels::cuda {
+
+struct GraphRuns {
+    int warmups = 0;
+    int repeats = 0;
+};
+
+/// Seconds of each repeat, in order. Throws CudaError.
+std::vector<double> time_graph(const Driver& driver, StreamHandle stream,
+                               const std::function<void()>& enqueue, GraphRuns runs);
+
+}  // namespace kernels::cuda
