@@ -74,17 +74,21 @@ std::span<const Cubin> cubins() {
 endfunction()
 
 # quadriga_carry(TARGETS...): a target cuda-carry that puts the programs, stripped, and the shared
-# libraries a bare machine lacks into <build>/carry. The C++ library is linked statically; the
-# programs look for the rest beside themselves.
+# libraries a bare machine may lack into <build>/carry. Where nothing else needs it the C++ library
+# is linked statically; the programs look for the rest beside themselves.
 function(quadriga_carry)
     set(folder "${CMAKE_BINARY_DIR}/carry")
     set(commands COMMAND "${CMAKE_COMMAND}" -E make_directory "${folder}")
     foreach(target IN LISTS ARGN)
-        target_link_options(${target} PRIVATE -static-libstdc++)
+        # The three that serve use libraries which bring the C++ library along.
+        if(NOT target MATCHES "^quadriga(-router|-replica)?$")
+            target_link_options(${target} PRIVATE -static-libstdc++)
+        endif()
         set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN")
         list(APPEND commands COMMAND "${CMAKE_STRIP}" -o "${folder}/${target}" "$<TARGET_FILE:${target}>")
     endforeach()
-    foreach(library libhwy.so.1 libutf8proc.so.2)
+    foreach(library libhwy.so.1 libutf8proc.so.2 libspdlog.so.1.10 libfmt.so.9 libprometheus-cpp-core.so.1.0
+            libcrypto.so.3 libssl.so.3 libstdc++.so.6)
         find_file(QUADRIGA_CARRY_${library} ${library} PATHS "${hwy_LIBDIR}" "${utf8proc_LIBDIR}" NO_CACHE)
         if(QUADRIGA_CARRY_${library})
             list(APPEND commands COMMAND "${CMAKE_COMMAND}" -E copy "${QUADRIGA_CARRY_${library}}" "${folder}/${library}")

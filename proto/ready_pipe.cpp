@@ -202,11 +202,14 @@ Result<PipeEvent> parse_pipe_event(std::string_view line) {
 }
 
 std::string to_json_line(const ReplicaAnnouncement& announcement) {
-    return line_of(Json{{"index", announcement.index},
-                        {"url", announcement.url},
-                        {"instance", announcement.instance},
-                        {"state", replica_state_name(announcement.state)},
-                        {"eta_s", announcement.eta_s}});
+    Json json{{"index", announcement.index},
+              {"url", announcement.url},
+              {"instance", announcement.instance},
+              {"state", replica_state_name(announcement.state)},
+              {"eta_s", announcement.eta_s}};
+    if (announcement.watts > 0) json["watts"] = announcement.watts;
+    if (announcement.celsius > 0) json["celsius"] = announcement.celsius;
+    return line_of(json);
 }
 
 Result<ReplicaAnnouncement> parse_announcement(std::string_view line) {
@@ -219,6 +222,8 @@ Result<ReplicaAnnouncement> parse_announcement(std::string_view line) {
     fields.require("state", announcement.state);
     fields.read("instance", announcement.instance);
     fields.read("eta_s", announcement.eta_s);
+    fields.read("watts", announcement.watts);
+    fields.read("celsius", announcement.celsius);
     return fields.result(std::move(announcement));
 }
 

@@ -80,7 +80,8 @@ struct ReplicaAnnouncement {
     std::string url;       // "http://127.0.0.1:8101"
     std::string instance;  // empty while no process runs
     ReplicaState state = ReplicaState::kAbsent;
-    double eta_s = 0;  // until READY, 0 = unknown
+    double eta_s = 0;               // until READY, 0 = unknown
+    double watts = 0, celsius = 0;  // of its GPU, 0 = not known
     bool operator==(const ReplicaAnnouncement&) const = default;
 };
 std::string to_json_line(const ReplicaAnnouncement& announcement);

@@ -22,6 +22,7 @@ struct Config {
     std::string served_name;  // default: file name without folder and .gguf
     std::string layout = "4x1";
     std::string backend = "auto";
+    std::vector<std::string> gpus;
     std::string host = "127.0.0.1";
     int port = 8080;
     int replica_port_base = 8101;
@@ -43,13 +44,17 @@ struct Config {
     int queued_tokens_max = -1;
     int step_time_target_ms = -1;
     std::vector<std::string> require_kernels;
+    std::vector<std::string> disable_kernels;
     int memory_slack_mib = 256;
+    int vram_margin_mib = 512;
 
     double hello_s = 5;
     double load_stall_s = 120;
     double selftest_stall_s = 60;
     double vram_wait_s = 60;
-    double settle_s = 0;
+    double settle_s = -1;
+    double settle_max_s = 10;
+    double settle_power_ratio = 0.6;
     double step_stall_s = 60;
     double silence_s = 60;
     double term_to_kill_s = 10;

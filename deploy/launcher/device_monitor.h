@@ -1,11 +1,14 @@
-// What the launcher knows about the devices: free memory before a load. One implementation for the
-// CPU; the one for GPUs will load NVML at run time.
+// What the launcher knows about the devices: free memory before a load, and what GPUs show. One
+// implementation for the CPU here; the one for GPUs is gpu_monitor.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "deploy/launcher/nvml.h"
 
 namespace deploy {
 
@@ -23,6 +26,10 @@ public:
     virtual MemoryReading measure(int replica, std::uint64_t need_bytes) = 0;
     /// Rises each time the host's OOM killer has ended a process; 0 when unknown.
     virtual std::uint64_t oom_kills() = 0;
+    /// What the replica's GPU shows now; none on the CPU, and when the card does not answer.
+    virtual std::optional<GpuReading> read(int /*replica*/) { return std::nullopt; }
+    /// UUIDs of the GPUs that the process computes on, as far as the host tells.
+    virtual std::vector<std::string> devices_of(int /*pid*/) { return {}; }
 };
 
 /// MemAvailable >= need x 1.1. `proc_folder` is /proc, except in tests.

@@ -60,8 +60,11 @@ Fleet make_fleet(int replica_count, const FleetLimits& limits, std::uint64_t see
     fleet.limits = limits;
     fleet.random = seed;
     fleet.replicas.resize(static_cast<std::size_t>(replica_count));
-    for (int i = 0; i < replica_count; ++i)
-        fleet.replicas[static_cast<std::size_t>(i)].index = i;
+    for (int i = 0; i < replica_count; ++i) {
+        Replica& replica = fleet.replicas[static_cast<std::size_t>(i)];
+        replica.index = i;
+        replica.device = "CPU-" + std::to_string(i);
+    }
     return fleet;
 }
 
@@ -84,6 +87,7 @@ std::vector<Action> plan(Fleet& fleet, const Event& event, TimePoint now) {
             [&](const ReplicaGarbled& e) { planner.garbled(at(fleet, e.replica), e.why); },
             [&](const ReplicaDied& e) { planner.died(at(fleet, e.replica), e.evidence); },
             [&](const WorkReported& e) { planner.work_reported(at(fleet, e.replica), e); },
+            [&](const PowerSettled& e) { planner.power_settled(at(fleet, e.replica)); },
             [&](const RouterSpawned& e) { planner.router_spawned(e); },
             [&](const RouterDied& e) { planner.router_died(e.evidence); },
             [&](const StopAsked&) { planner.stop_asked(); },

@@ -60,6 +60,7 @@ struct Replica {
     ReplicaState state = ReplicaState::kAbsent;
     TimePoint since{};
     Goal goal = Goal::kServe;
+    std::string device;  // that it must open: "CPU-0", "GPU-5a1c..."
 
     // The present process; meaningful while has_process(state).
     std::string instance;  // 16 hex digits, fresh for every spawn
@@ -180,6 +181,9 @@ struct WorkReported {  // an answer of the replica's status page
     int running = 0;
     int waiting = 0;
 };
+struct PowerSettled {  // the card of a replica draws little again
+    int replica;
+};
 struct RouterSpawned {
     int pid;
 };
@@ -196,7 +200,7 @@ struct Tick {};
 
 using Event = std::variant<Begin, MemoryMeasured, FileLockTaken, FileLockBusy, ReplicaSpawned,
                            SpawnFailed, ReplicaSaid, ReplicaGarbled, ReplicaDied, WorkReported,
-                           RouterSpawned, RouterDied, StopAsked, ReplicaOrder, Tick>;
+                           PowerSettled, RouterSpawned, RouterDied, StopAsked, ReplicaOrder, Tick>;
 
 // --- actions ------------------------------------------------------------------------------------
 struct MeasureMemory {  // answered by MemoryMeasured

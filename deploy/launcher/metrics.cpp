@@ -1,6 +1,9 @@
 #include "deploy/launcher/metrics.h"
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include <prometheus/counter.h>
@@ -88,7 +91,63 @@ void Metrics::count_restart(int replica, const std::string& reason) {
     series_->restarts->Add({{"replica", std::to_string(replica)}, {"reason", reason}}).Increment();
 }
 
-std::string Metrics::scrape(const Fleet& fleet, TimePoint now) {
+namespace {
+
+/// Families of the cards, made anew at each scrape: a card that does not answer has no series.
+void append_gpus(const FleetFacts& facts, std::vector<prometheus::MetricFamily>& families) {
+    std::map<std::string, const ReplicaFacts*> cards;  // several replicas may share one
+    for (const ReplicaFacts& replica : facts.replicas) {
+        if (!replica.gpu_uuid.empty()) cards.emplace(replica.gpu_uuid, &replica);
+    }
+    if (cards.empty()) return;
+    const auto add = [&](const char* name, const char* help, prometheus::MetricType type,
+                         auto value_of) {
+        prometheus::MetricFamily family;
+        family.name = std::string("quadriga_launcher_") + name;
+        family.help = help;
+        family.type = type;
+        for (const auto& [uuid, replica] : cards) {
+            if (!replica->gpu) continue;
+            const std::optional<double> value = value_of(*replica->gpu);
+            if (!value) continue;
+            prometheus::ClientMetric metric;
+            metric.label.push_back({"gpu_uuid", uuid});
+            metric.gauge.value = metric.counter.value = *value;
+            family.metric.push_back(std::move(metric));
+        }
+        if (!family.metric.empty()) families.push_back(std::move(family));
+    };
+    using Reading = const GpuReading&;
+    using Value = std::optional<double>;
+    const auto kGauge = prometheus::MetricType::Gauge;
+    add("gpu_power_watts", "Average power over about a second", kGauge,
+        [](Reading gpu) { return gpu.watts; });
+    add("gpu_power_cap_watts", "Enforced power limit", kGauge,
+        [](Reading gpu) { return gpu.watts_cap; });
+    add("gpu_temperature_celsius", "Temperature of the chip", kGauge,
+        [](Reading gpu) { return gpu.celsius; });
+    add("gpu_memory_used_bytes", "Device memory in use, by anybody", kGauge,
+        [](Reading gpu) { return Value(static_cast<double>(gpu.memory_used_bytes)); });
+    add("gpu_memory_total_bytes", "Device memory", kGauge,
+        [](Reading gpu) { return Value(static_cast<double>(gpu.memory_total_bytes)); });
+    add("gpu_energy_joules_total", "Energy since the driver was loaded",
+        prometheus::MetricType::Counter, [](Reading gpu) { return gpu.joules_total; });
+    add("gpu_persistence_enabled", "1 when the driver keeps the card initialised", kGauge,
+        [](Reading gpu) {
+            return gpu.is_persistent ? Value(*gpu.is_persistent ? 1 : 0) : std::nullopt;
+        });
+    prometheus::MetricFamily up;
+    up.name = "quadriga_launcher_nvml_up";
+    up.help = "1 when every card of ours answers";
+    up.type = kGauge;
+    up.metric.emplace_back().gauge.value =
+        std::ranges::all_of(cards, [](const auto& card) { return card.second->gpu.has_value(); });
+    families.push_back(std::move(up));
+}
+
+}  // namespace
+
+std::string Metrics::scrape(const Fleet& fleet, const FleetFacts& facts, TimePoint now) {
     const auto seconds = [now](TimePoint since) {
         return std::chrono::duration<double>(now - since).count();
     };
@@ -113,7 +172,9 @@ std::string Metrics::scrape(const Fleet& fleet, TimePoint now) {
             per_replica.progress_age = nullptr;
         }
     }
-    return prometheus::TextSerializer().Serialize(series_->registry.Collect());
+    std::vector<prometheus::MetricFamily> families = series_->registry.Collect();
+    append_gpus(facts, families);
+    return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace deploy

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "deploy/launcher/fleet.h"
+#include "deploy/launcher/view.h"
 
 namespace deploy {
 
@@ -16,7 +17,7 @@ public:
     /// A replica failed or was restarted: counts it under `reason`.
     void count_restart(int replica, const std::string& reason);
     /// Prometheus text format of `fleet` now.
-    std::string scrape(const Fleet& fleet, TimePoint now);
+    std::string scrape(const Fleet& fleet, const FleetFacts& facts, TimePoint now);
 
 private:
     struct Series;

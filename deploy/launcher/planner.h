@@ -25,6 +25,7 @@ public:
     void spawned(Replica& replica, const ReplicaSpawned& event);
     void said(Replica& replica, const proto::PipeEvent& line);
     void garbled(Replica& replica, const std::string& why);
+    void power_settled(Replica& replica);
     void become_ready(Replica& replica);
     void check_loading(Replica& replica);
     void check_lock();

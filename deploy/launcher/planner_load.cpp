@@ -250,7 +250,7 @@ void Planner::said_ready(Replica& replica, const proto::ReadyEvent& ready) {
         condemn(replica, protocol_failure("ready before kernels and self-test were reported"));
         return;
     }
-    const std::string expected = "CPU-" + std::to_string(replica.index);
+    const std::string& expected = replica.device;
     const bool is_placed = ready.gpu_uuids.size() == 1 && ready.gpu_uuids.front() == expected;
     if (!is_placed) {
         std::string got;
@@ -265,6 +265,11 @@ void Planner::said_ready(Replica& replica, const proto::ReadyEvent& ready) {
     replica.is_ready_reported = true;
     replica.settle_until = now_ + fleet_.limits.settle;
     if (fleet_.limits.settle.count() == 0) become_ready(replica);
+}
+
+/// Sooner than the limit, where the power can be read.
+void Planner::power_settled(Replica& replica) {
+    if (is_loading(replica.state) && replica.is_ready_reported) become_ready(replica);
 }
 
 void Planner::become_ready(Replica& replica) {

@@ -22,7 +22,8 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"model", &Config::model, "GGUF file to serve"},
     {"served_name", &Config::served_name, "Model name for clients; default: the file's name without .gguf"},
     {"layout", &Config::layout, "Replicas x devices each, for example 4x1"},
-    {"backend", &Config::backend, "auto, cpu or cuda", 0, 0, kBackends},
+    {"backend", &Config::backend, "auto (GPUs where there are usable ones), cpu or cuda", 0, 0, kBackends},
+    {"gpus", &Config::gpus, "GPU of each replica: index, UUID or PCI address; one may stand there several times; default: the first ones"},
     {"host", &Config::host, "Address of the router"},
     {"port", &Config::port, "Port of the router; 0 takes a free one", 0, kPortMax},
     {"replica_port_base", &Config::replica_port_base, "Port of replica 0, the others follow; 0 takes free ones", 0, kPortMax},
@@ -42,12 +43,16 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"queued_tokens_max", &Config::queued_tokens_max, "Prompt tokens that may wait in a replica; 0: no bound, -1: half a context for each waiting place", -1, kIntMax},
     {"step_time_target_ms", &Config::step_time_target_ms, "Prompt chunks shrink to keep steps this short while others decode; 0: never, -1: 100, on the CPU 200", -1, 60000},
     {"require_kernels", &Config::require_kernels, "Custom kernels that must be armed, \"*\" for all"},
-    {"memory_slack_mib", &Config::memory_slack_mib, "Memory a CPU replica needs beside its weights", 0, 1048576},
+    {"disable_kernels", &Config::disable_kernels, "Custom kernels whose fallbacks serve instead"},
+    {"memory_slack_mib", &Config::memory_slack_mib, "Memory a replica needs beside its weights, at least", 0, 1048576},
+    {"vram_margin_mib", &Config::vram_margin_mib, "A GPU is free again when it uses at most this much more than idle", 0, 1048576},
     {"hello_s", &Config::hello_s, "First word of a replica after its start", 0.01, kDayS},
     {"load_stall_s", &Config::load_stall_s, "Loading without progress; there is no total limit", 0.01, kDayS},
     {"selftest_stall_s", &Config::selftest_stall_s, "Self-test without a step", 0.01, kDayS},
     {"vram_wait_s", &Config::vram_wait_s, "Waiting for free memory before a load", 0.01, kDayS},
-    {"settle_s", &Config::settle_s, "Rest between self-test and READY; 0 on the CPU", 0, 600},
+    {"settle_s", &Config::settle_s, "Rest between self-test and READY; -1: none on the CPU, on a GPU until its power has settled, 3 where that cannot be read", -1, 600},
+    {"settle_max_s", &Config::settle_max_s, "Longest wait for the power to settle", 0, 600},
+    {"settle_power_ratio", &Config::settle_power_ratio, "Power has settled at this share of the card's cap, in 3 samples", 0.01, 1},
     {"step_stall_s", &Config::step_stall_s, "Work without a step: wedged", 0.01, kDayS},
     {"silence_s", &Config::silence_s, "No answer of the status page: wedged", 0.01, kDayS},
     {"term_to_kill_s", &Config::term_to_kill_s, "From TERM to KILL", 0.01, 600},
@@ -132,7 +137,7 @@ FleetLimits Config::fleet_limits() const {
     limits.selftest_stall = from_seconds(selftest_stall_s);
     limits.memory_wait = from_seconds(vram_wait_s);
     limits.memory_samples_good = 1;  // MemAvailable does not linger as device memory does
-    limits.settle = from_seconds(settle_s);
+    limits.settle = from_seconds(settle_s < 0 ? 0 : settle_s);  // `up` knows better about GPUs
     limits.step_stall = from_seconds(step_stall_s);
     limits.silence = from_seconds(silence_s);
     limits.term_to_kill = from_seconds(term_to_kill_s);

@@ -1,11 +1,13 @@
 #include "deploy/launcher/spawn.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
@@ -55,9 +57,18 @@ Prepared prepare(const SpawnRequest& request) {
         prepared.argv.push_back(const_cast<char*>(text.c_str()));
     }
     prepared.argv.push_back(nullptr);
+    const auto is_replaced = [&request](const char* entry) {
+        const std::string_view name(entry, std::strcspn(entry, "="));
+        return std::ranges::any_of(request.environment, [&](const std::string& own) {
+            return own.substr(0, own.find('=')) == name;
+        });
+    };
     for (char** entry = environ; *entry != nullptr; ++entry) {
-        if (is_inherited(*entry)) prepared.environment_text.emplace_back(*entry);
+        if (is_inherited(*entry) && !is_replaced(*entry))
+            prepared.environment_text.emplace_back(*entry);
     }
+    prepared.environment_text.insert(prepared.environment_text.end(), request.environment.begin(),
+                                     request.environment.end());
     if (request.has_listen_socket) {
         prepared.environment_text.emplace_back("LISTEN_FDS=1");
         prepared.environment_text.emplace_back("LISTEN_PID=" + std::string(kPidDigitsMax, '\0'));

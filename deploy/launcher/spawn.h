@@ -25,7 +25,8 @@ struct SpawnRequest {
     int output_fd = -1;              // stdout and stderr of the child
     int death_signal = 9;            // sent by the kernel when the launcher ends
     int ignored_signal = 0;          // ignored from the start, until the child handles it; 0: none
-    std::vector<int> cpus;           // cores it may run on; empty: no restriction
+    std::vector<std::string> environment;  // "NAME=value", in place of the launcher's own
+    std::vector<int> cpus;                 // cores it may run on; empty: no restriction
 };
 
 struct SpawnedProcess {

@@ -41,7 +41,9 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
       timer_(context),
       second_(context),
       board_timer_(context),
+      sample_timer_(context),
       slots_(static_cast<std::size_t>(plan_.config.replica_count)) {
+    fleet_.limits.settle = plan_.settle;
     int pipe[2];
     if (::pipe2(pipe, O_CLOEXEC) != 0) {
         throw std::system_error(errno, std::generic_category(), "pipe");
@@ -60,11 +62,19 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
         ReplicaFacts facts;
         facts.port = plan_.replica_sockets[i].port;
         facts.url = "http://127.0.0.1:" + std::to_string(facts.port);
-        facts.device = "CPU-" + std::to_string(i);
-        const std::vector<int>& cpus = plan_.cpus[i];
-        facts.device_note = cpus.empty() ? "all cores, shared"
-                                         : "cores " + std::to_string(cpus.front()) + "-" +
-                                               std::to_string(cpus.back());
+        if (plan_.is_cuda()) {
+            const GpuFacts& gpu = plan_.gpus[i];
+            facts.gpu_uuid = fleet_.replicas[i].device = gpu.uuid;
+            facts.device = std::to_string(gpu.index) + " " + gpu.uuid.substr(0, 8) +
+                           (gpu.pci.empty() ? "" : " " + gpu.pci);
+            facts.device_note = gpu.name;
+        } else {
+            facts.device = "CPU-" + std::to_string(i);
+            const std::vector<int>& cpus = plan_.cpus[i];
+            facts.device_note = cpus.empty() ? "all cores, shared"
+                                             : "cores " + std::to_string(cpus.front()) + "-" +
+                                                   std::to_string(cpus.back());
+        }
         facts_.replicas.push_back(std::move(facts));
     }
 }
@@ -80,6 +90,7 @@ void Supervisor::start(std::function<void(int code)> on_exit) {
     }
     wait_for_signal();
     every_second();
+    if (plan_.is_cuda()) every_sample();
     post_event(Begin{});
     draw_board();
 }
@@ -131,10 +142,7 @@ void Supervisor::reload_router() {
 }
 
 void Supervisor::do_action(const MeasureMemory& action) {
-    const MemoryReading reading = monitor_.measure(
-        action.replica,
-        plan_.model_bytes +
-            static_cast<std::uint64_t>(plan_.config.memory_slack_mib) * 1024 * 1024);
+    const MemoryReading reading = monitor_.measure(action.replica, plan_.need_bytes());
     post_event(MemoryMeasured{action.replica, reading.is_enough, reading.note});
 }
 
@@ -180,6 +188,7 @@ void Supervisor::do_action(const Exit& action) {
     timer_.cancel();
     second_.cancel();
     board_timer_.cancel();
+    sample_timer_.cancel();
     announcer_.close();
     for (Slot& slot : slots_)
         slot.guard.reset();

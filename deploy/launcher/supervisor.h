@@ -49,6 +49,16 @@ struct LaunchPlan {
     std::uint16_t metrics_port = 0;
     std::vector<std::vector<int>> cpus;  // per replica; empty: not pinned
     std::vector<int> threads;            // per replica
+    std::vector<GpuFacts> gpus;          // per replica; empty: CPU shares
+    std::vector<int> gpu_memory_mib;     // per replica; 0: all that is free
+    bool waits_for_power = false;        // READY once the card draws little
+    Duration settle{0};                  // between self-test and READY, at most
+    bool is_cuda() const { return !gpus.empty(); }
+    /// The least a replica needs: weights (packing for a GPU adds up to 3 %), and some more.
+    std::uint64_t need_bytes() const {
+        return model_bytes + (is_cuda() ? model_bytes / 32 : 0) +
+               (static_cast<std::uint64_t>(config.memory_slack_mib) << 20);
+    }
 };
 
 class Supervisor {
@@ -81,6 +91,7 @@ private:
         std::string announced;  // the last announcement's text
         int lines_this_second = 0;
         int lines_dropped = 0;
+        int calm_samples = 0;  // of its card's power, in a row, while it settles
     };
 
     void post_event(Event event);
@@ -107,6 +118,9 @@ private:
     void wait_for_signal();
     void reload_router();
     void every_second();
+    void every_sample();
+    void sample_gpus();
+    proto::PipeEvent as_seen(int replica, proto::PipeEvent line) const;
     void draw_board();
     bool is_startup_over() const;  // every replica is READY, or has given up
     void refresh_facts();
@@ -128,6 +142,7 @@ private:
     boost::asio::steady_timer timer_;
     boost::asio::steady_timer second_;
     boost::asio::steady_timer board_timer_;
+    boost::asio::steady_timer sample_timer_;
     UniqueFd death_read_;   // inherited by every child
     UniqueFd death_write_;  // held by the launcher alone: its end is the children's signal
     std::vector<Slot> slots_;

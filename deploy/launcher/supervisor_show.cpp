@@ -1,5 +1,6 @@
 // What the supervisor tells others: the router, the board, the status command, systemd.
 #include <algorithm>
+#include <cmath>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBoardEvery{150};
 constexpr std::chrono::milliseconds kFreshStatus{500};
+constexpr std::chrono::milliseconds kSampleEvery{250};
 
 bool is_settled(const Replica& replica) {
     return replica.state == ReplicaState::kReady || replica.state == ReplicaState::kQuarantined ||
@@ -70,6 +72,11 @@ void Supervisor::announce_to_router(int index) {
     announcement.instance = has_process(replica.state) ? slots_[i].instance : "";
     announcement.state = replica.state;
     announcement.eta_s = eta < 0 ? 0 : static_cast<double>(static_cast<long long>(eta + 0.5));
+    if (const auto& gpu = facts_.replicas[i].gpu) {
+        // Whole numbers, so that noise is no news.
+        announcement.watts = std::round(gpu->watts.value_or(0));
+        announcement.celsius = std::round(gpu->celsius.value_or(0));
+    }
     const std::string text = proto::to_json_line(announcement);
     if (text == slots_[i].announced) return;
     slots_[i].announced = text;
@@ -88,6 +95,38 @@ void Supervisor::draw_board() {
     board_timer_.async_wait([this](boost::system::error_code error) {
         if (!error) draw_board();
     });
+}
+
+void Supervisor::every_sample() {
+    sample_gpus();
+    sample_timer_.expires_after(kSampleEvery);
+    sample_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) every_sample();
+    });
+}
+
+/// Power, temperature and memory of every replica's card; a replica that settles becomes READY when
+/// its card is calm.
+void Supervisor::sample_gpus() {
+    constexpr int kCalmSamples = 3;
+    for (const Replica& replica : fleet_.replicas) {
+        const auto i = static_cast<std::size_t>(replica.index);
+        ReplicaFacts& facts = facts_.replicas[i];
+        facts.gpu = monitor_.read(replica.index);
+        const bool has_power = facts.gpu && facts.gpu->watts && facts.gpu->watts_cap;
+        if (has_power && is_loading(replica.state)) {
+            facts.load_watts_max = std::max(facts.load_watts_max, *facts.gpu->watts);
+        }
+        const bool is_calm = has_power && *facts.gpu->watts <= plan_.config.settle_power_ratio *
+                                                                   *facts.gpu->watts_cap;
+        int& calm = slots_[i].calm_samples;
+        calm = replica.is_ready_reported && is_loading(replica.state) && is_calm ? calm + 1 : 0;
+        if (plan_.waits_for_power && calm >= kCalmSamples) {
+            calm = 0;
+            post_event(PowerSettled{replica.index});
+        }
+        announce_to_router(replica.index);
+    }
 }
 
 nlohmann::json Supervisor::status_now() const {
@@ -113,7 +152,7 @@ boost::asio::awaitable<nlohmann::json> Supervisor::fresh_status() {
 }
 
 std::string Supervisor::scrape() {
-    return metrics_.scrape(fleet_, Clock::now());
+    return metrics_.scrape(fleet_, facts_, Clock::now());
 }
 
 }  // namespace deploy

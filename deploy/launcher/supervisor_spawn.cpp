@@ -54,7 +54,7 @@ SpawnRequest Supervisor::replica_request(int replica) const {
                     "--served-name",
                     config.served_name,
                     "--device",
-                    "cpu",
+                    plan_.is_cuda() ? "0" : "cpu",  // the one GPU that its environment shows it
                     "--replica-index",
                     std::to_string(replica),
                     "--instance",
@@ -73,6 +73,12 @@ SpawnRequest Supervisor::replica_request(int replica) const {
         request.argv.push_back(std::move(flag));
         request.argv.push_back(std::move(value));
     };
+    if (plan_.is_cuda()) {
+        request.environment = {"CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                               "CUDA_VISIBLE_DEVICES=" + plan_.gpus[i].uuid};
+        if (plan_.gpu_memory_mib[i] > 0)
+            add("--device-memory-mib", std::to_string(plan_.gpu_memory_mib[i]));
+    }
     if (config.context > 0) add("--context", std::to_string(config.context));
     if (config.sequences > 0) add("--sequences", std::to_string(config.sequences));
     add("--kv-tokens", std::to_string(config.kv_tokens));
@@ -88,6 +94,8 @@ SpawnRequest Supervisor::replica_request(int replica) const {
     add_chosen("--step-time-target-ms", config.step_time_target_ms);
     for (const std::string& kernel : config.require_kernels)
         add("--require-kernels", kernel);
+    for (const std::string& kernel : config.disable_kernels)
+        add("--disable-kernels", kernel);
     request.argv.insert(request.argv.end(), config.replica_args.begin(), config.replica_args.end());
     return request;
 }
@@ -110,7 +118,7 @@ void Supervisor::do_action(const SpawnReplica& action) {
         const std::string process = "replica-" + std::to_string(replica);
         ChildEvents events;
         events.on_event = [this, replica](const proto::PipeEvent& line) {
-            post_event(ReplicaSaid{replica, line});
+            post_event(ReplicaSaid{replica, as_seen(replica, line)});
         };
         events.on_garbled = [this, replica](const std::string& why) {
             post_event(ReplicaGarbled{replica, why});
@@ -195,6 +203,16 @@ void Supervisor::do_action(const SpawnRouter&) {
         evidence.last_line = error.what();
         post_event(RouterDied{evidence});
     }
+}
+
+/// Where the host shows which process computes on which card, that counts and not the report.
+proto::PipeEvent Supervisor::as_seen(int replica, proto::PipeEvent line) const {
+    auto* ready = std::get_if<proto::ReadyEvent>(&line.event);
+    const auto& child = slots_.at(static_cast<std::size_t>(replica)).child;
+    if (ready == nullptr || !plan_.is_cuda() || !child) return line;
+    std::vector<std::string> seen = monitor_.devices_of(child->pid());
+    if (!seen.empty()) ready->gpu_uuids = std::move(seen);
+    return line;
 }
 
 ExitEvidence Supervisor::evidence_of(const Child& child, int wait_status) const {

@@ -1,5 +1,5 @@
 // `quadriga up`: everything that can fail is tried before the first process starts, in this order:
-// backend, model, who may come in, programs, runtime folder, leftovers, sockets.
+// model, who may come in, programs, devices, runtime folder, leftovers, sockets.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -13,6 +13,7 @@
 
 #include "deploy/launcher/commands.h"
 #include "deploy/launcher/control.h"
+#include "deploy/launcher/gpu_plan.h"
 #include "deploy/launcher/port_holder.h"
 #include "deploy/launcher/spawn.h"
 #include "deploy/launcher/supervisor.h"
@@ -21,15 +22,6 @@
 
 namespace deploy {
 namespace {
-
-void check_backend(const Config& config) {
-    if (config.backend == "cuda") {
-        throw StartError({.kind = FailureClass::kDriver,
-                          .what = "the CUDA backend is not available",
-                          .why = "this build has no CUDA backend",
-                          .fix = "use --backend cpu, or auto"});
-    }
-}
 
 void check_model(const Config& config) {
     if (!config.model.empty()) return;
@@ -105,6 +97,11 @@ std::string set_text(const std::vector<int>& cpus) {
 
 /// Cores and threads: disjoint sets, unless more threads are asked for than a share has.
 void plan_cpus(LaunchPlan& plan) {
+    if (plan.is_cuda()) {  // a GPU's replica has few threads of its own
+        plan.cpus.resize(plan.gpus.size());
+        plan.threads.resize(plan.gpus.size(), 0);
+        return;
+    }
     plan.cpus = core_sets(usable_cpus(), plan.config.replica_count);
     for (std::vector<int>& cpus : plan.cpus) {
         const int share = std::max(1, static_cast<int>(cpus.size()));
@@ -114,22 +111,34 @@ void plan_cpus(LaunchPlan& plan) {
     }
 }
 
-void print_plan(Console& console, const LaunchPlan& plan, const std::string& url,
-                DeviceMonitor& monitor) {
-    const Config& config = plan.config;
-    const std::uint64_t need =
-        plan.model_bytes + static_cast<std::uint64_t>(config.memory_slack_mib) * 1024 * 1024;
+/// "cpu, 1 thread each, cores 0, 1" or "cuda, GPUs 0 NVIDIA H200, 1 NVIDIA H200"
+std::string device_text(const LaunchPlan& plan) {
+    if (plan.is_cuda()) {
+        std::string gpus;
+        for (const GpuFacts& gpu : plan.gpus)
+            gpus += (gpus.empty() ? "" : ", ") + std::to_string(gpu.index) + " " + gpu.name;
+        const int share = plan.gpu_memory_mib.front();
+        return "cuda, GPUs " + gpus +
+               (share > 0 ? ", shared: " + std::to_string(share) + " MiB each" : "");
+    }
     std::string cores;
     for (const auto& cpus : plan.cpus)
         cores += (cores.empty() ? "" : ", ") + set_text(cpus);
     if (plan.cpus.front().empty()) cores = "all, shared";
-    console.print("plan     " + std::to_string(config.replica_count) +
-                  (config.replica_count == 1 ? " replica" : " replicas, loaded one at a time") +
-                  "; backend cpu, " + std::to_string(plan.threads.front()) +
-                  (plan.threads.front() == 1 ? " thread" : " threads") + " each, cores " + cores);
+    return "cpu, " + std::to_string(plan.threads.front()) +
+           (plan.threads.front() == 1 ? " thread" : " threads") + " each, cores " + cores;
+}
+
+void print_plan(Console& console, const LaunchPlan& plan, const std::string& url,
+                DeviceMonitor& monitor) {
+    const Config& config = plan.config;
+    const std::string count =
+        std::to_string(config.replica_count) +
+        (config.replica_count == 1 ? " replica" : " replicas, loaded one at a time");
+    console.print("plan     " + count + "; backend " + device_text(plan));
     console.print("model    " + config.served_name + " (" + config.model + ", " +
                   bytes_text(plan.model_bytes) + ")");
-    console.print("fit      " + monitor.measure(0, need).note + ", before each load");
+    console.print("fit      " + monitor.measure(0, plan.need_bytes()).note + ", before each load");
     console.print("url      " + url + "/v1 (" + exposure_text(config) + ")");
     console.print("try      curl -s " + url + "/v1/models" +
                   (config.keys_file.empty() ? "" : " -H \"Authorization: Bearer $KEY\""));
@@ -180,7 +189,6 @@ int run_up(const LoadedConfig& loaded) {
     LaunchPlan plan;
     plan.config = loaded.config;
     const Config& config = plan.config;
-    check_backend(config);
     check_model(config);
     check_exposure(config);
     plan.model_bytes = model_bytes(config.model);
@@ -190,6 +198,10 @@ int run_up(const LoadedConfig& loaded) {
     }
     plan.replica_program = find_program(config.replica_program, "quadriga-replica");
     plan.router_program = find_program(config.router_program, "quadriga-router");
+    if (config.settle_s > 0) {
+        plan.settle = Duration{static_cast<Duration::rep>(config.settle_s * 1000)};
+    }
+    const DevicePlan devices = plan_devices(plan);
     plan.runtime_dir = choose_runtime_dir(config.runtime_dir);
     make_runtime_dir(plan.runtime_dir);
     plan_cpus(plan);
@@ -224,14 +236,15 @@ int run_up(const LoadedConfig& loaded) {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
 
-    const std::unique_ptr<DeviceMonitor> monitor = make_cpu_monitor();
+    DeviceMonitor& monitor = *devices.monitor;
     const bool is_v6 = config.host.find(':') != std::string::npos;
     const std::string url = "http://" + (is_v6 ? "[" + config.host + "]" : config.host) + ":" +
                             std::to_string(plan.router_socket.port);
-    print_plan(console, plan, url, *monitor);
+    print_plan(console, plan, url, monitor);
+    if (!devices.note.empty()) console.print("         no GPU is used: " + devices.note);
 
     boost::asio::io_context context(1);
-    Supervisor supervisor(context, std::move(plan), console, *monitor);
+    Supervisor supervisor(context, std::move(plan), console, monitor);
     ControlServer control(context, std::move(control_socket), supervisor);
     proto::RouteTable routes;
     const auto metrics_server =

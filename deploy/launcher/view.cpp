@@ -42,6 +42,39 @@ json failure_json(const Failure& failure) {
             {"fix", failure.fix}};
 }
 
+/// What a card does not tell is null.
+json gpu_json(const ReplicaFacts& facts) {
+    const auto number = [](const std::optional<double>& value) {
+        return value ? json(*value) : json(nullptr);
+    };
+    json gpu{{"uuid", facts.gpu_uuid}, {"name", facts.device_note}};
+    if (!facts.gpu) return gpu;
+    gpu["watts"] = number(facts.gpu->watts);
+    gpu["watts_cap"] = number(facts.gpu->watts_cap);
+    gpu["celsius"] = number(facts.gpu->celsius);
+    gpu["memory_used_bytes"] = facts.gpu->memory_used_bytes;
+    gpu["memory_total_bytes"] = facts.gpu->memory_total_bytes;
+    gpu["load_watts_max"] = facts.load_watts_max;
+    return gpu;
+}
+
+/// "212 W 61 C 48/80 GiB"
+std::string gpu_text(const json& gpu) {
+    std::string text;
+    const auto add = [&](const char* key, const char* unit) {
+        const auto value = gpu.find(key);
+        if (value == gpu.end() || !value->is_number()) return;
+        text += std::to_string(std::llround(value->get<double>())) + unit;
+    };
+    add("watts", " W ");
+    add("celsius", " C ");
+    if (const auto used = gpu.find("memory_used_bytes"); used != gpu.end()) {
+        text += bytes_text(used->get<std::uint64_t>()) + " of " +
+                bytes_text(gpu.at("memory_total_bytes").get<std::uint64_t>());
+    }
+    return text;
+}
+
 json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts& facts,
                   TimePoint now) {
     json out{{"index", replica.index},
@@ -60,6 +93,7 @@ json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts
              {"load_s", std::chrono::duration<double>(replica.load_time).count()},
              {"note", note_of(fleet, replica.index, now)},
              {"last_lines", facts.last_lines}};
+    if (!facts.gpu_uuid.empty()) out["gpu"] = gpu_json(facts);
     if (is_loading(replica.state)) {
         out["progress"] = {{"done", replica.done}, {"total", replica.total}};
     }
@@ -217,6 +251,9 @@ std::string status_table(const json& status) {
         (status.at("is_stopping").get<bool>() ? "   STOPPING" : "") + "\n";
     std::vector<std::vector<std::string>> rows{
         {"REPLICA", "DEVICE", "STATE", "SINCE", "RUN/SLOTS", "KV", "STEP AGE", "NOTE"}};
+    const bool has_gpus = std::ranges::any_of(
+        status.at("replicas"), [](const json& replica) { return replica.contains("gpu"); });
+    if (has_gpus) rows.front().insert(rows.front().end() - 1, "GPU NOW");
     for (const json& replica : status.at("replicas")) {
         std::vector<std::string> row{std::to_string(replica.at("index").get<int>()),
                                      replica.at("device").get<std::string>(),
@@ -231,6 +268,7 @@ std::string status_table(const json& status) {
         } else {
             row.insert(row.end(), {"-", "-", "-"});
         }
+        if (has_gpus) row.push_back(replica.contains("gpu") ? gpu_text(replica.at("gpu")) : "-");
         row.push_back(replica.at("note").get<std::string>());
         rows.push_back(std::move(row));
     }

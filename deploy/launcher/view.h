@@ -10,6 +10,7 @@
 
 #include "deploy/launcher/config.h"
 #include "deploy/launcher/fleet.h"
+#include "deploy/launcher/nvml.h"
 #include "proto/status.h"
 
 namespace deploy {
@@ -20,6 +21,9 @@ struct ReplicaFacts {
     std::string url;
     std::string device;                          // "CPU-0"
     std::string device_note;                     // "cores 0-1"
+    std::string gpu_uuid;                        // empty on the CPU
+    std::optional<GpuReading> gpu;               // the last sample
+    double load_watts_max = 0;                   // of all loads so far
     std::optional<proto::ReplicaStatus> status;  // its last answer
     std::vector<std::string> last_lines;         // of its output, oldest first
 };

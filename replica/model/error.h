@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "kernels/backend.h"
+
 namespace replica {
 
 enum class ModelErrorKind {
@@ -10,6 +12,12 @@ enum class ModelErrorKind {
     kMemory,  // it does not fit into the memory there is
     kFlags,   // what was asked for is impossible with this model: a retry cannot help
 };
+
+/// The kind of a backend's refusal.
+inline ModelErrorKind refusal_kind(const kernels::Refusal& refusal) {
+    return refusal.kind == kernels::RefusalKind::kMemory ? ModelErrorKind::kMemory
+                                                         : ModelErrorKind::kFile;
+}
 
 struct ModelError {
     ModelErrorKind kind = ModelErrorKind::kFile;

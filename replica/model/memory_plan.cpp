@@ -70,7 +70,7 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     const bool can_draft = !config.mtp_layers.empty() && options.draft_tokens_max > 0;
     limits.draft_tokens_max = can_draft ? std::min(options.draft_tokens_max, kDraftTokensMax) : 0;
     limits.kept_rows = can_draft ? kKeptRows : 0;
-    plan.has_mtp = !config.mtp_layers.empty() && (can_draft || options.with_mtp);
+    plan.has_mtp = wants_mtp(config, options);
 
     const std::int32_t verifying = std::min(options.sequences_max, options.draft_batch_max);
     // One row for every sequence, and the drafts of those that verify.
@@ -203,6 +203,10 @@ std::optional<ModelError> check_flags(const ModelConfig& config, std::int32_t co
 }
 
 }  // namespace
+
+bool wants_mtp(const ModelConfig& config, const RunnerOptions& options) {
+    return !config.mtp_layers.empty() && (options.draft_tokens_max > 0 || options.with_mtp);
+}
 
 std::uint64_t MemoryPlan::device_bytes() const {
     return (Saturated(weight_bytes) + kv_bytes + state_bytes + replay_bytes + buffer_bytes +

@@ -28,10 +28,11 @@ struct RunnerOptions {
     std::int32_t block_tokens = 64;  // tokens of a KV page
     std::int64_t kv_tokens = 0;      // of the whole pool, bounds the context too; 0 = by what fits
     kernels::DType kv_dtype = kernels::DType::kF16;
-    std::int32_t draft_tokens_max = 0;        // 0 = no speculation, and no memory for it
-    std::int32_t draft_batch_max = 4;         // sequences that verify in one step
-    bool with_mtp = false;                    // the MTP block's memory without speculation too
-    std::uint64_t snapshot_memory_bytes = 0;  // host memory for saved states
+    std::int32_t draft_tokens_max = 0;          // 0 = no speculation, and no memory for it
+    std::int32_t draft_batch_max = 4;           // sequences that verify in one step
+    bool with_mtp = false;                      // the MTP block's memory without speculation too
+    std::uint64_t snapshot_memory_bytes = 0;    // host memory for saved states
+    std::uint64_t device_memory_bytes_max = 0;  // plan with at most this much; 0 = what is free
 };
 
 /// Without a flag a sequence may hold this many tokens, if the model was trained for as many.
@@ -61,6 +62,9 @@ struct MemoryPlan {
     std::uint64_t snapshot_bytes = 0;  // of all places
     std::uint64_t device_bytes() const;
 };
+
+/// Whether the MTP block takes part: its weights are loaded and it has memory.
+bool wants_mtp(const ModelConfig& config, const RunnerOptions& options);
 
 /// Refuses with a sentence when not even one whole context fits: what it needs, what there is, and
 /// the largest context that fits.

@@ -1,5 +1,6 @@
 #include "replica/model/runner.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -14,18 +15,23 @@ tl::expected<std::unique_ptr<ModelRunner>, ModelError> ModelRunner::load(
     auto config = read_model_config(file);
     if (!config) return tl::unexpected(std::move(config).error());
     const kernels::DeviceInfo device = backend.device();
-    auto plan = plan_memory(*config, options,
-                            {.free_bytes = device.memory_bytes_free,
-                             .weight_bytes = file.tensor_bytes(),
-                             .is_host = device.memory_is_host});
+    const WeightParts parts{.with_mtp = wants_mtp(*config, options)};
+    MemorySupply supply{.free_bytes = device.memory_bytes_free,
+                        .weight_bytes = measure_weights(file, *config, backend, parts),
+                        .is_host = device.memory_is_host};
+    if (options.device_memory_bytes_max > 0) {
+        supply.free_bytes = std::min(supply.free_bytes, options.device_memory_bytes_max);
+    }
+    auto plan = plan_memory(*config, options, supply);
     if (!plan) return tl::unexpected(std::move(plan).error());
-    auto weights = load_weights(file, *config, backend, plan->limits.max_model_len, progress);
+    auto weights =
+        load_weights(file, *config, backend, plan->limits.max_model_len, parts, progress);
     if (!weights) return tl::unexpected(std::move(weights).error());
 
     std::unique_ptr<ModelRunner> runner(
         new ModelRunner(backend, *std::move(config), *std::move(plan), *std::move(weights)));
     if (const auto refusal = backend.prepare(runner->plan_.limits.step)) {
-        return tl::unexpected(ModelError{ModelErrorKind::kFile,
+        return tl::unexpected(ModelError{refusal_kind(*refusal),
                                          refusal->subject + ": " + refusal->value, refusal->rule,
                                          refusal->remedy});
     }

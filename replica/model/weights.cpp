@@ -30,13 +30,28 @@ constexpr std::array<std::string_view, 4> kRefusedSuffixes = {".scale", "ffn_gat
 /// the progress shown is real. One byte of each suffices.
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::uint64_t kProgressStepBytes = 32ULL << 20;
+const LoadProgress kNoProgress;
 
 /// Finds, checks and places tensors; remembers the first thing that is wrong and from then on does
 /// nothing, so that the lists below read as straight lines.
 class Loader {
 public:
     Loader(const GgufFile& file, kernels::Backend& backend, const LoadProgress& progress)
-        : file_(file), backend_(backend), progress_(progress) {}
+        : file_(file), backend_(backend), progress_(progress), total_bytes_(file.tensor_bytes()) {
+        if (backend_.device().memory_is_host) return;
+        // It reads the blocks itself, faster than a walk over their pages, and tells how far it is.
+        touches_pages_ = false;
+        backend_.watch_loading([this](std::uint64_t bytes) { read(bytes); });
+    }
+    /// Measures only: counts what would be kept, reads no weights.
+    struct Measure {};
+    Loader(const GgufFile& file, kernels::Backend& backend, Measure)
+        : file_(file), backend_(backend), progress_(kNoProgress), is_measuring_(true) {}
+    ~Loader() {
+        if (!touches_pages_) backend_.watch_loading({});
+    }
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
 
     struct Rows {
         std::string name;
@@ -49,6 +64,7 @@ public:
         // Shapes are given outermost first, as views are; the file lists the contiguous dimension
         // first.
         std::vector<std::int64_t> ne(std::rbegin(shape), std::rend(shape));
+        if (is_measuring_) return measured(ne);
         const std::vector<float> values = decoded(name, ne);
         if (values.empty()) return {};
         return backend_.upload_f32(values, std::span(shape.begin(), shape.size()));
@@ -65,12 +81,16 @@ public:
                                .blocks = tensor->data,
                                .n = segment.n,
                                .k = k});
-            advance(*tensor);
+            if (!is_measuring_) advance(*tensor);
+        }
+        if (is_measuring_) {
+            kept_bytes_ += backend_.packed_bytes(sources);
+            return {};
         }
         inputs_max_ = std::max(inputs_max_, k);
         MatrixView view;
         if (const auto refusal = backend_.pack(sources, view)) {
-            fail({ModelErrorKind::kFile, refusal->subject + ": " + refusal->value, refusal->rule,
+            fail({refusal_kind(*refusal), refusal->subject + ": " + refusal->value, refusal->rule,
                   refusal->remedy});
         }
         return view;
@@ -79,6 +99,7 @@ public:
     /// Concatenates biases of stacked projections; absent ones count as zeros. Empty when all are
     /// absent.
     TensorView biases(std::initializer_list<Rows> segments) {
+        if (is_measuring_) return {};  // a few KB
         std::vector<float> all;
         bool any = false;
         for (const Rows& segment : segments) {
@@ -117,6 +138,16 @@ public:
         }
     }
 
+    /// The tensors of block `index` are known and not wanted.
+    void skip_block(std::size_t index) {
+        const std::string prefix = "blk." + std::to_string(index) + ".";
+        for (const GgufTensor& tensor : file_.tensors()) {
+            if (!tensor.name.starts_with(prefix) || !seen_.insert(tensor.name).second) continue;
+            total_bytes_ -= std::min(total_bytes_, tensor.bytes);
+        }
+    }
+
+    std::uint64_t kept_bytes() const { return kept_bytes_; }
     const std::optional<ModelError>& error() const { return error_; }
     std::int32_t inputs_max() const { return static_cast<std::int32_t>(inputs_max_); }
 
@@ -125,6 +156,7 @@ private:
     std::vector<float> decoded(const std::string& name, std::span<const std::int64_t> ne) {
         const GgufTensor* tensor = find(name, ne);
         if (tensor == nullptr) return {};
+        if (is_measuring_) return {};
         std::vector<float> values(static_cast<std::size_t>(tensor->elements()));
         kernels::decode_row(tensor->dtype, tensor->data, values.data(), tensor->elements());
         advance(*tensor);
@@ -155,6 +187,7 @@ private:
     /// Touches the tensor's pages and reports progress. A tied matrix is counted once.
     void advance(const GgufTensor& tensor) {
         if (!seen_.insert(tensor.name).second) return;
+        if (!touches_pages_) return;
         for (std::uint64_t offset = 0; offset < tensor.bytes; offset += kPageBytes) {
             static_cast<void>(*reinterpret_cast<const volatile std::byte*>(tensor.data + offset));
             if (offset - reported_in_tensor_ >= kProgressStepBytes) {
@@ -166,8 +199,23 @@ private:
         done_bytes_ += tensor.bytes;
         report(done_bytes_);
     }
+    /// The backend has read so much more.
+    void read(std::uint64_t bytes) {
+        done_bytes_ = std::min(done_bytes_ + bytes, total_bytes_);
+        if (done_bytes_ - reported_bytes_ < kProgressStepBytes && done_bytes_ < total_bytes_)
+            return;
+        reported_bytes_ = done_bytes_;
+        report(done_bytes_);
+    }
     void report(std::uint64_t done_bytes) const {
-        if (progress_) progress_(done_bytes, file_.tensor_bytes());
+        if (progress_) progress_(std::min(done_bytes, total_bytes_), total_bytes_);
+    }
+    TensorView measured(std::span<const std::int64_t> ne) {
+        std::uint64_t values = 1;
+        for (const std::int64_t n : ne)
+            values *= static_cast<std::uint64_t>(n);
+        kept_bytes_ += values * sizeof(float);
+        return {};
     }
 
     const GgufFile& file_;
@@ -178,6 +226,11 @@ private:
     std::int64_t inputs_max_ = 0;
     std::uint64_t done_bytes_ = 0;
     std::uint64_t reported_in_tensor_ = 0;
+    std::uint64_t total_bytes_ = 0;
+    std::uint64_t reported_bytes_ = 0;
+    std::uint64_t kept_bytes_ = 0;
+    bool touches_pages_ = true;
+    bool is_measuring_ = false;
 };
 
 void load_delta_net(Loader& load, const ModelConfig& config, const std::string& block,
@@ -265,25 +318,52 @@ MtpWeights load_mtp(Loader& load, const ModelConfig& config, const ModelWeights&
     return mtp;
 }
 
+/// Embedding, last norm and head.
+void load_ends(Loader& load, const ModelConfig& config, ModelWeights& weights) {
+    weights.embedding = load.matrix({{"token_embd.weight", config.vocabulary}}, config.width);
+    weights.output_norm = load.vector("output_norm.weight", {config.width});
+    weights.head = load.has("output.weight")
+                       ? load.matrix({{"output.weight", config.vocabulary}}, config.width)
+                       : weights.embedding;
+}
+
+void load_blocks(Loader& load, const ModelConfig& config, const WeightParts& parts,
+                 ModelWeights& weights) {
+    for (std::size_t i = 0; i < config.layers.size(); ++i)
+        weights.layers.push_back(load_layer(load, config, config.layers[i], i));
+    if (!parts.with_mtp) return;
+    for (std::size_t i = 0; i < config.mtp_layers.size(); ++i)
+        weights.mtp.push_back(load_mtp(load, config, weights, i));
+}
+
 }  // namespace
+
+std::uint64_t measure_weights(const GgufFile& file, const ModelConfig& config,
+                              kernels::Backend& backend, const WeightParts& parts) {
+    Loader load(file, backend, Loader::Measure{});
+    ModelWeights nothing;
+    load_ends(load, config, nothing);
+    load_blocks(load, config, parts, nothing);
+    return load.kept_bytes() + backend.load_bytes();
+}
 
 tl::expected<ModelWeights, ModelError> load_weights(const GgufFile& file, const ModelConfig& config,
                                                     kernels::Backend& backend,
                                                     std::int32_t positions,
+                                                    const WeightParts& parts,
                                                     const LoadProgress& progress) {
     Loader load(file, backend, progress);
+    if (!parts.with_mtp) {
+        for (std::size_t i = 0; i < config.mtp_layers.size(); ++i)
+            load.skip_block(config.layers.size() + i);
+    }
     ModelWeights weights;
     if (!config.mtp_layers.empty() && !load.has("blk.0.attn_norm.weight")) {
         load.fail({ModelErrorKind::kFile, "the file has no blk.0.attn_norm.weight",
                    "it is a side-car that holds only the MTP block",
                    "serve the model it belongs to"});
     }
-    weights.embedding = load.matrix({{"token_embd.weight", config.vocabulary}}, config.width);
-    weights.output_norm = load.vector("output_norm.weight", {config.width});
-    weights.head = load.has("output.weight")
-                       ? load.matrix({{"output.weight", config.vocabulary}}, config.width)
-                       : weights.embedding;
-
+    load_ends(load, config, weights);
     std::vector<float> divisors;
     if (config.arch == Arch::kLlama && load.has("rope_freqs.weight")) {
         divisors = load.values("rope_freqs.weight", config.n_rot / 2);
@@ -291,12 +371,7 @@ tl::expected<ModelWeights, ModelError> load_weights(const GgufFile& file, const 
     const std::array<std::int64_t, 2> rope_shape{positions, config.n_rot};
     weights.rope = backend.upload_f32(make_rope_table(config, positions, divisors), rope_shape);
 
-    for (std::size_t i = 0; i < config.layers.size(); ++i) {
-        weights.layers.push_back(load_layer(load, config, config.layers[i], i));
-    }
-    for (std::size_t i = 0; i < config.mtp_layers.size(); ++i) {
-        weights.mtp.push_back(load_mtp(load, config, weights, i));
-    }
+    load_blocks(load, config, parts, weights);
     load.check_unread_tensors(weights.warnings);
     if (load.error()) return tl::unexpected(*load.error());
     weights.inputs_max = load.inputs_max();

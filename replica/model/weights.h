@@ -59,12 +59,24 @@ struct ModelWeights {
 /// Bytes done of all; called a few hundred times at most, on the loading thread.
 using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-/// Puts every tensor on the backend. `positions` is the length of the rotary table. A missing or
-/// misshapen tensor, a type the backend refuses, or a tensor that would change the result if
-/// ignored is an error. The file must outlive the backend (the CPU backend reads blocks in place).
+/// What of a file is placed.
+struct WeightParts {
+    bool with_mtp = true;  // blocks that only drafts use
+};
+
+/// Device memory that load_weights takes, its scratch included; reads no weights. Tensors that are
+/// missing or wrong count nothing: loading names them.
+std::uint64_t measure_weights(const GgufFile& file, const ModelConfig& config,
+                              kernels::Backend& backend, const WeightParts& parts);
+
+/// Puts every tensor of `parts` on the backend. `positions` is the length of the rotary table. A
+/// missing or misshapen tensor, a type the backend refuses, or a tensor that would change the
+/// result if ignored is an error. The file must outlive the backend (the CPU backend reads blocks
+/// in place).
 tl::expected<ModelWeights, ModelError> load_weights(const GgufFile& file, const ModelConfig& config,
                                                     kernels::Backend& backend,
                                                     std::int32_t positions,
+                                                    const WeightParts& parts,
                                                     const LoadProgress& progress);
 
 }  // namespace replica

@@ -76,14 +76,15 @@ MetricsSnapshot AppState::snapshot() {
     result.config_digest = options.config_digest;
     if (serving) {
         result.is_degraded = serving->model->is_degraded;
-        result.kernels = serving->model->kernels;
+        result.kernels = serving->model->kernels();
         result.device_memory = serving->model->device_memory;
     }
     return result;
 }
 
 std::string AppState::gpu_uuid() const {
-    return "CPU-" + std::to_string(options.replica_index);
+    if (options.is_cpu()) return "CPU-" + std::to_string(options.replica_index);
+    return serving ? serving->model->gpu_uuid : std::string();
 }
 
 double AppState::expected_wait_s() {

@@ -1,13 +1,13 @@
 // The backend of --device: the CPU's, or a GPU's where this build has one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include <tl/expected.hpp>
 
 #include "kernels/backend.h"
-#include "proto/ready_pipe.h"
 #include "replica/server/exit_codes.h"
 #include "replica/server/options.h"
 
@@ -15,7 +15,9 @@ namespace replica::server {
 
 struct DeviceBackend {
     std::unique_ptr<kernels::Backend> backend;
-    std::vector<proto::KernelState> kernels;  // of our own making; none on the CPU
+    /// Kernels of our own making that the loaded model has work for, with their counters of now.
+    /// None on the CPU. Any thread, while the backend lives.
+    std::function<std::vector<kernels::KernelEntry>()> kernels;
 };
 
 /// Opens the device; weights are not touched yet, so a broken driver is told at once.

@@ -30,12 +30,14 @@ std::vector<proto::ModelInfo> listed_models(const ServedModel& model) {
 
 Json kernels_json(const ServedModel& model) {
     Json kernels = Json::array();
-    for (const proto::KernelState& kernel : model.kernels) {
+    for (const kernels::KernelEntry& kernel : model.kernels()) {
         Json entry;
         entry["name"] = kernel.name;
-        entry["variant"] = nullptr;
-        entry["state"] = kernel.state;
+        entry["variant"] = kernel.variant.empty() ? Json(nullptr) : Json(kernel.variant);
+        entry["state"] = kernels::name_of(kernel.state);
         entry["reason"] = kernel.reason;
+        entry["fallback"] = kernel.fallback.empty() ? Json(nullptr) : Json(kernel.fallback);
+        entry["runs"] = kernel.runs;
         kernels.push_back(std::move(entry));
     }
     return kernels;
@@ -91,6 +93,7 @@ std::string info_text(const AppState& state) {
     info["config_digest"] = state.options.config_digest;
     info["state"] = proto::replica_state_name(state.lifecycle.state());
     info["sequences_max"] = state.options.sequences;
+    info["gpu_uuid"] = state.gpu_uuid();
     if (state.serving) {
         const ServedModel& model = *state.serving->model;
         add_model_info(model, info);

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/ready_pipe.h"
+#include "kernels/armed.h"
 #include "proto/status.h"
 #include "replica/engine/engine.h"
 #include "replica/server/choice_text.h"
@@ -33,7 +33,7 @@ struct MetricsSnapshot {
     std::vector<std::pair<std::string, double>> load_seconds;  // phase, seconds
     std::optional<EngineStatus> engine;                        // none before the model is loaded
     std::int64_t requests_waiting = 0;  // the engine's, and those not yet handed to it
-    std::vector<proto::KernelState> kernels;
+    std::vector<kernels::KernelEntry> kernels;
     std::vector<std::pair<std::string, std::uint64_t>> device_memory;  // kind, bytes
     std::string gpu_uuid, config_digest;
 };

@@ -91,9 +91,14 @@ void append_state(const MetricsSnapshot& snapshot, Writer& out) {
         out.gauge({"selftest_passed", "1 when the self-test passed."},
                   as_number(*snapshot.selftest_passed));
     }
-    for (const proto::KernelState& kernel : snapshot.kernels) {
+    for (const kernels::KernelEntry& kernel : snapshot.kernels) {
         out.gauge({"kernel_armed", "1 when the kernel is in use."},
-                  as_number(kernel.state == "armed"), {{"kernel", kernel.name}});
+                  as_number(kernel.state == kernels::KernelState::kArmed),
+                  {{"kernel", kernels::full_name(kernel)}});
+    }
+    for (const kernels::KernelEntry& kernel : snapshot.kernels) {
+        out.counter({"kernel_runs_total", "Launches of the kernel."},
+                    static_cast<double>(kernel.runs), {{"kernel", kernels::full_name(kernel)}});
     }
     for (const auto& [kind, bytes] : snapshot.device_memory) {
         out.gauge({"device_memory_bytes", "Memory planned at load, by what it is for."},

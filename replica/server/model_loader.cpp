@@ -143,6 +143,7 @@ RunnerOptions runner_options(const ServerOptions& options) {
         runner.snapshot_memory_bytes =
             options.checkpoint_bytes_max(kernels::cpu::memory_available_bytes());
     }
+    runner.device_memory_bytes_max = static_cast<std::uint64_t>(options.device_memory_mib) << 20U;
     if (options.drafts != DraftMode::kOff) runner.draft_tokens_max = options.draft_tokens;
     runner.draft_batch_max = options.draft_batch;
     return runner;
@@ -159,8 +160,9 @@ std::vector<std::pair<std::string, std::uint64_t>> device_memory(const MemoryPla
 std::string fingerprint_of(const ServedModel& model) {
     Sha256 digest;
     digest.update(build_version() + " " + model.facts.digest + " " + model.kv_dtype);
-    for (const proto::KernelState& kernel : model.kernels) {
-        digest.update(" " + kernel.name + " " + kernel.state);
+    for (const kernels::KernelEntry& kernel : model.kernels()) {
+        digest.update(" " + kernels::full_name(kernel) + " " +
+                      std::string(kernels::name_of(kernel.state)));
     }
     return "q-" + digest.hex().substr(0, 8);
 }
@@ -196,19 +198,16 @@ std::unique_ptr<Engine> start_engine(const ServerOptions& options, const LoadHoo
 
 }  // namespace
 
-std::vector<proto::KernelState> missing_kernels(const std::vector<proto::KernelState>& kernels,
-                                                const std::vector<std::string>& required) {
-    std::vector<proto::KernelState> missing;
-    for (const std::string& name : required) {
-        bool is_known = name == "*";
-        for (const proto::KernelState& kernel : kernels) {
-            if (name != "*" && name != kernel.name) continue;
-            is_known = true;
-            if (kernel.state != "armed") missing.push_back(kernel);
-        }
-        if (!is_known) missing.push_back({name, "not_built", "this device has no such kernel"});
-    }
-    return missing;
+std::optional<StartFailure> check_required_kernels(const std::vector<kernels::KernelEntry>& kernels,
+                                                   const std::vector<std::string>& required) {
+    const std::vector<std::string> absent = kernels::absent(kernels, required);
+    if (absent.empty()) return std::nullopt;
+    std::string all;
+    for (const std::string& sentence : absent)
+        all += (all.empty() ? "" : "; ") + sentence;
+    return failed(ExitCode::kKernelRequired, "Q0700", "kernel", "a required kernel is not armed",
+                  std::move(all), "make it serve, or leave it out of --require-kernels")
+        .value();
 }
 
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
@@ -258,6 +257,12 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
         .reasoning_field = reasoning_field_of(options.reasoning_field),
     });
     model->kernels = std::move(device->kernels);
+    model->gpu_uuid = resources->backend->device().uuid;
+    const std::vector<kernels::KernelEntry> kernels = model->kernels();
+    if (auto failure = check_required_kernels(kernels, options.require_kernels)) {
+        return tl::make_unexpected(*std::move(failure));
+    }
+    model->is_degraded = std::ranges::any_of(kernels, kernels::is_missing);
     model->device_memory = device_memory(resources->runner->plan());
     describe_template(*model, options.tool_format);
     model->fingerprint = fingerprint_of(*model);

@@ -25,8 +25,9 @@ struct LoadHooks {
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
                                                const LoadHooks& hooks);
 
-/// Kernels that `required` names ("*" = all that the plan wants) and that are not armed.
-std::vector<proto::KernelState> missing_kernels(const std::vector<proto::KernelState>& kernels,
-                                                const std::vector<std::string>& required);
+/// Why a start that demands kernels must be refused: exit 7 with a sentence. None when all that
+/// `required` names are armed.
+std::optional<StartFailure> check_required_kernels(const std::vector<kernels::KernelEntry>& kernels,
+                                                   const std::vector<std::string>& required);
 
 }  // namespace replica::server

@@ -118,6 +118,13 @@ void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--require-kernels", options.require_kernels,
                    "kernels that must be armed: names, or * for all that the plan wants")
         ->delimiter(',');
+    app.add_option("--disable-kernels", options.disable_kernels,
+                   "kernels whose fallbacks serve instead: names as GET /info has them, such as "
+                   "matmul_mma or matmul_mma/Q6_K")
+        ->delimiter(',');
+    app.add_option("--device-memory-mib", options.device_memory_mib,
+                   "plan with this much of a GPU's free memory; 0 = all of it")
+        ->check(CLI::Range(std::int64_t{0}, kTokensMax >> 20));
     app.add_option("--instance", options.instance, "16 hex digits naming this process");
     app.add_option("--config-digest", options.config_digest, "digest of the launcher's snapshot");
     app.add_option("--pre-tokenizer", options.pre_override, "use this one, whatever the file says");
@@ -154,6 +161,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     CLI::App app{"An OpenAI-compatible server around one engine on one device.",
                  "quadriga-replica"};
     app.set_version_flag("--version", build_version());
+    app.add_flag_callback(
+        "--gpu-architectures", [] { throw CLI::CallForVersion(gpu_architectures(), 0); },
+        "print the compute capabilities this build has kernels for, none without CUDA");
     add_options(app, options);
     add_engine_options(app, options);
     try {

@@ -56,6 +56,8 @@ struct ServerOptions {
     std::vector<std::string> aliases;
     int replica_index = 0;
     std::vector<std::string> require_kernels;  // exact names; "*" is all that the plan wants
+    std::vector<std::string> disable_kernels;  // their fallbacks serve in their place
+    std::int64_t device_memory_mib = 0;        // of a GPU, to plan with; 0 = all that is free
     std::string instance;                      // 16 hex digits; default: random
     std::string config_digest;                 // "sha256:…" of the launcher's snapshot
     std::string pre_override;                  // pre-tokeniser, whatever the file says
@@ -82,6 +84,9 @@ struct CommandLine {
     int exit_code = 0;
 };
 CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// "9.0": compute capabilities of the GPUs this build has kernels for; empty without CUDA.
+std::string gpu_architectures();
 
 /// "0.1.0", with what the build adds.
 std::string build_version();

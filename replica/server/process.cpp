@@ -87,6 +87,10 @@ public:
     void run() {
         try {
             load();
+        } catch (const kernels::OutOfDeviceMemory& error) {
+            die(pipe_, failure(ExitCode::kDeviceMemory, "Q0501", "device_memory",
+                               "the device is out of memory while loading", error.what(),
+                               "free device memory, or lower --context or --sequences"));
         } catch (const std::bad_alloc&) {
             die(pipe_, failure(ExitCode::kDeviceMemory, "Q0501", "device_memory",
                                "out of memory while loading", {}, "use a smaller --context"));
@@ -103,7 +107,7 @@ private:
         hooks.on_progress(proto::ReplicaState::kLoading, 0, 0);
         auto serving = load_model(app_.state().options, hooks);
         if (!serving) die(pipe_, serving.error());
-        check_kernels(*serving->model);
+        tell_kernels(*serving->model);
         const auto loaded = Clock::now();
         warm_up(*serving, hooks);
         const auto warm = Clock::now();
@@ -165,14 +169,14 @@ private:
         });
     }
 
-    void check_kernels(const ServedModel& model) {
-        pipe_.send(proto::KernelsEvent{model.kernels});
-        const auto missing = missing_kernels(model.kernels, app_.state().options.require_kernels);
-        if (missing.empty()) return;
-        die(pipe_, failure(ExitCode::kKernelRequired, "Q0700", "kernel",
-                           "kernel " + missing.front().name + " is required",
-                           "it is " + missing.front().state + " (" + missing.front().reason + ")",
-                           "build it in, or leave it out of --require-kernels"));
+    void tell_kernels(const ServedModel& model) {
+        proto::KernelsEvent event;
+        for (const kernels::KernelEntry& kernel : model.kernels()) {
+            event.kernels.push_back({.name = kernels::full_name(kernel),
+                                     .state = std::string(kernels::name_of(kernel.state)),
+                                     .reason = kernel.reason});
+        }
+        pipe_.send(std::move(event));
     }
 
     asio::io_context& io_;

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/armed.h"
 #include "proto/chat_request.h"
-#include "proto/ready_pipe.h"
 #include "replica/chat/output_parser.h"
 #include "replica/chat/template.h"
 #include "replica/engine/step_runner.h"
@@ -49,7 +50,11 @@ struct ServedModel {
     std::string kv_dtype = "f16";
     std::vector<std::pair<std::string, std::uint64_t>> device_memory;  // kind, bytes
     std::string fingerprint;                                           // "q-" and 8 hex digits
-    std::vector<proto::KernelState> kernels;
+    /// Those the model has work for, with their counters of now; called while it is served.
+    std::function<std::vector<kernels::KernelEntry>()> kernels = [] {
+        return std::vector<kernels::KernelEntry>{};
+    };
+    std::string gpu_uuid;  // empty on the CPU
     bool is_degraded = false;
 
     double default_temperature = 1.0;

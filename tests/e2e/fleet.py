@@ -20,7 +20,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("QUADRIGA_BIN", ROOT / "build/cpu/bin"))
-MODEL = ROOT / "models/foal-iq4_xs.gguf"
+MODEL = pathlib.Path(os.environ.get("QUADRIGA_MODEL", ROOT / "models/foal-iq4_xs.gguf"))
+# cpu, or cuda: then all replicas share the card QUADRIGA_GPU.
+BACKEND = os.environ.get("QUADRIGA_BACKEND", "cpu")
+GPU = os.environ.get("QUADRIGA_GPU", "0")
 # Sanitizer builds are slower; every deadline is multiplied by this.
 PATIENCE = float(os.environ.get("QUADRIGA_PATIENCE", "1"))
 
@@ -135,11 +138,13 @@ class Fleet:
     # -- life ---------------------------------------------------------------------------------
 
     def launch(self):
-        command = [str(BIN / "quadriga"), "up", str(self.model), "--backend", "cpu",
+        command = [str(BIN / "quadriga"), "up", str(self.model), "--backend", BACKEND,
                    "--layout", f"{self.replicas}x1", "--port", "0", "--replica-port-base", "0",
                    "--metrics-port", "0", "--runtime-dir", str(pathlib.Path(self.folder, "run")),
                    "--sequences", str(self.sequences), "--context", str(self.context),
                    "--drain-grace-s", "0", *self.args]
+        if BACKEND == "cuda":
+            command += ["--gpus", ",".join([GPU] * self.replicas)]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
                                             stdin=subprocess.DEVNULL)

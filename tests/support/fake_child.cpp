@@ -28,6 +28,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fcntl.h>
@@ -83,6 +84,7 @@ public:
              {"listen_pid_is_mine", environment("LISTEN_PID") == std::to_string(::getpid())},
              {"listen_fds", environment("LISTEN_FDS")},
              {"flags", flags_},
+             {"visible_devices", environment("CUDA_VISIBLE_DEVICES")},
              {"descriptors", open_descriptors()},
              {"group_is_own", ::getpgrp() == ::getpid()}});
         if (const int bytes = number("flood_bytes", 0); bytes > 0) {
@@ -298,5 +300,9 @@ private:
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (argc == 2 && std::string_view(argv[1]) == "--gpu-architectures") {
+        std::puts(environment("QUADRIGA_FAKE_ARCHITECTURES").c_str());
+        return 0;
+    }
     return FakeChild(argc, argv).run();
 }

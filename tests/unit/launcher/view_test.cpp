@@ -76,7 +76,7 @@ TEST(MetricsTest, CarryStatesLoadTimesAndTheLock) {
     world.begin();
     world.say(0, proto::HelloEvent{});
     world.pass(seconds(4));
-    std::string text = metrics.scrape(world.fleet, world.now);
+    std::string text = metrics.scrape(world.fleet, {}, world.now);
     EXPECT_THAT(text,
                 HasSubstr("quadriga_launcher_replica_state{replica=\"0\",state=\"LOADING\"} 1"));
     EXPECT_THAT(text,
@@ -87,7 +87,7 @@ TEST(MetricsTest, CarryStatesLoadTimesAndTheLock) {
     world.exit(0, 1);
     metrics.count_restart(0, "internal");
     world.exit(1, 4);
-    text = metrics.scrape(world.fleet, world.now);
+    text = metrics.scrape(world.fleet, {}, world.now);
     EXPECT_THAT(text, HasSubstr("load_seconds{phase=\"LOADING\",replica=\"0\"} 4"));
     EXPECT_THAT(text, HasSubstr("replica_restarts_total{reason=\"internal\",replica=\"0\"} 1"));
     EXPECT_THAT(text, HasSubstr("quadriga_launcher_load_lock_held_seconds 0"));

@@ -13,12 +13,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Names without the prefix quadriga_replica_. kernel_armed and selftest_passed appear with the
+/// Names without the prefix quadriga_replica_. kernel_... and selftest_passed appear with the
 /// first kernel and the first self-test.
 const std::set<std::string>& catalogue() {
     static const std::set<std::string> names = {
         "state", "ready", "degraded", "uptime_seconds", "load_seconds", "selftest_passed",
-        "kernel_armed", "device_memory_bytes", "config_info", "build_info", "cache_info",
+        "kernel_armed", "kernel_runs_total", "device_memory_bytes", "config_info", "build_info", "cache_info",
         // requests
         "requests_running", "requests_waiting", "sequences_max", "queued_tokens", "requests_total",
         "requests_finished_total", "requests_rejected_total", "unknown_fields_total",
@@ -81,7 +81,11 @@ std::string full_scrape() {
     MetricsSnapshot snapshot;
     snapshot.selftest_passed = true;
     snapshot.load_seconds = {{"loading", 1.0}};
-    snapshot.kernels = {{"matvec_iq4_xs", "armed", ""}};
+    kernels::KernelEntry kernel;
+    kernel.name = "matmul_mma";
+    kernel.variant = "IQ4_XS";
+    kernel.runs = 7;
+    snapshot.kernels = {kernel};
     snapshot.device_memory = {{"weights", 1000}, {"kv", 200}};
     snapshot.gpu_uuid = "CPU-0";
     snapshot.config_digest = "sha256:00";

@@ -148,14 +148,34 @@ TEST(ReadyPipeTest, ProgressIsDroppedWhenNobodyReads) {
     ::close(pipe.read);
 }
 
-TEST(RequiredKernelsTest, NamesWhatIsNotArmed) {
-    const std::vector<proto::KernelState> kernels = {{"a", "armed", ""},
-                                                     {"b", "wrong_arch", "needs sm_90"}};
-    EXPECT_TRUE(missing_kernels(kernels, {}).empty());
-    EXPECT_TRUE(missing_kernels(kernels, {"a"}).empty());
-    EXPECT_EQ(missing_kernels(kernels, {"*"}).at(0).name, "b");
-    EXPECT_EQ(missing_kernels(kernels, {"c"}).at(0).state, "not_built");
-    EXPECT_TRUE(missing_kernels({}, {"*"}).empty());
+TEST(RequiredKernelsTest, ARefusedStartHasExitSevenAndNamesWhatIsNotArmed) {
+    std::vector<kernels::KernelEntry> kernels(3);
+    kernels[0].name = "matmul_mma";
+    kernels[0].variant = "IQ4_XS";
+    kernels[1].name = "attention";
+    kernels[1].state = kernels::KernelState::kWrongArch;
+    kernels[1].reason = "needs sm_90, card is sm_80";
+    kernels[2].name = "unused";
+    kernels[2].state = kernels::KernelState::kDisabled;
+    kernels[2].is_wanted = false;
+    EXPECT_FALSE(check_required_kernels(kernels, {}));
+    EXPECT_FALSE(check_required_kernels(kernels, {"matmul_mma", "matmul_mma/IQ4_XS"}));
+    const auto all = check_required_kernels(kernels, {"*"});
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->exit_code, ExitCode::kKernelRequired);
+    EXPECT_EQ(all->fatal.error_class, "kernel");
+    EXPECT_EQ(all->fatal.why, "kernel attention is wrong_arch: needs sm_90, card is sm_80");
+    EXPECT_EQ(check_required_kernels(kernels, {"c"})->fatal.why, "no kernel is called c");
+    EXPECT_FALSE(check_required_kernels({}, {"*"})) << "the CPU has none and needs none";
+}
+
+TEST(OptionsTest, KernelsAreDisabledByName) {
+    const CommandLine line = parsed(
+        {"--model", "m", "--disable-kernels", "matmul_mma/Q6_K,a", "--device-memory-mib", "4096"});
+    ASSERT_TRUE(line.options) << line.text;
+    EXPECT_THAT(line.options->disable_kernels, ::testing::ElementsAre("matmul_mma/Q6_K", "a"));
+    EXPECT_EQ(line.options->device_memory_mib, 4096);
+    EXPECT_EQ(parsed({"--model", "m", "--device-memory-mib", "-1"}).exit_code, 2);
 }
 
 TEST(ModelLoaderTest, AMissingFileAndAMissingDeviceAreNamed) {
