@@ -84,14 +84,20 @@ std::string fill(void* library, Table& t) {
 }
 
 /// One optional reading, `scale` units of ours in one of NVML's.
-template <class Number, class... Arguments>
-std::optional<double> ask(Status (*function)(Device, Arguments..., Number*), Device device,
-                          double scale, Arguments... arguments) {
+template <class Number>
+std::optional<double> ask(Status (*function)(Device, Number*), Device device, double scale) {
     Number value = 0;
-    if (function == nullptr || function(device, arguments..., &value) != kSuccess) {
+    if (function == nullptr || function(device, &value) != kSuccess) return std::nullopt;
+    return static_cast<double>(value) * scale;
+}
+
+std::optional<double> ask_temperature(Status (*function)(Device, unsigned sensor, unsigned*),
+                                      Device device) {
+    unsigned value = 0;
+    if (function == nullptr || function(device, kGpuTemperature, &value) != kSuccess) {
         return std::nullopt;
     }
-    return static_cast<double>(value) * scale;
+    return value;
 }
 
 /// "00000000:3B:00.0" -> "3b:00"
@@ -162,7 +168,7 @@ public:
                            .memory_total_bytes = memory.total,
                            .watts = ask(t_.power_mw, device, 1e-3),
                            .watts_cap = ask(t_.power_cap_mw, device, 1e-3),
-                           .celsius = ask(t_.temperature, device, 1.0, kGpuTemperature),
+                           .celsius = ask_temperature(t_.temperature, device),
                            .joules_total = ask(t_.energy_mj, device, 1e-3),
                            .is_persistent = std::nullopt};
         if (const auto mode = ask(t_.persistence, device, 1.0)) reading.is_persistent = *mode == 1;

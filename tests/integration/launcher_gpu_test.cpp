@@ -64,7 +64,7 @@ TEST_F(LauncherGpuTest, StartsThatCannotBeAreSentencesWithTheirCodes) {
     EXPECT_THAT(read("err"), HasSubstr("the layout wants 3 GPUs"));
     json old = gpu("GPU-aaaa");
     old["major"] = 7;
-    gpus({old});
+    gpus(json::array({old}));
     up({"--backend", "cuda"}, 1);
     EXPECT_EQ(wait_for_end(), 10);
     EXPECT_THAT(read("err"), HasSubstr("compute capability 7.0"));

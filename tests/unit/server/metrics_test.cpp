@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 const std::set<std::string>& catalogue() {
     static const std::set<std::string> names = {
         "state", "ready", "degraded", "uptime_seconds", "load_seconds", "selftest_passed",
-        "kernel_armed", "kernel_runs_total", "device_memory_bytes", "config_info", "build_info", "cache_info",
+        "kernel_armed", "kernel_runs_total", "device_memory_bytes", "config_info", "build_info",
+        "cache_info",
         // requests
         "requests_running", "requests_waiting", "sequences_max", "queued_tokens", "requests_total",
         "requests_finished_total", "requests_rejected_total", "unknown_fields_total",
