@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <limits>
 
 #include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/ops.h"
@@ -11,6 +12,7 @@ namespace {
 constexpr int kWarpLanes = 32;
 constexpr int kAttentionThreads = 256;
 constexpr int kAttentionDecodeThreads = 256;
+constexpr int kAttentionPrefillThreads = 384;
 
 KernelId kernel_for(std::int32_t head_dim) {
     if (head_dim <= 2 * kWarpLanes) return KernelId::kAttention2;
@@ -29,6 +31,7 @@ AttentionParams params_of(const OpContext& context, const AttentionArgs& args) {
     p.has_gate = args.has_gate;
     p.is_adjacent = args.pairing == RopePairing::kAdjacent;
     p.is_f16 = args.kv.k.dtype == DType::kF16;
+    p.seq_rows_max = std::numeric_limits<std::int32_t>::max();
     p.norm_eps = args.norm_eps;
     p.q = args.q.as<float>();
     p.q_stride = args.q.row_stride;
@@ -48,15 +51,18 @@ AttentionParams params_of(const OpContext& context, const AttentionArgs& args) {
     return p;
 }
 
-/// Has attention_decode code for this layer?
-bool decode_fits(const AttentionArgs& args) {
+/// Have attention_decode and attention_prefill code for this layer's heads and pages?
+bool prefill_fits(const AttentionArgs& args) {
     const auto block_tokens = static_cast<std::uint64_t>(args.kv.k.shape[2]);
     const auto address = reinterpret_cast<std::uintptr_t>(args.kv.k.data) |
                          reinterpret_cast<std::uintptr_t>(args.kv.v.data);
-    return args.kv.k.dtype == DType::kF16 && attention_decode_index(args.head_dim) >= 0 &&
-           args.n_h / args.n_kv <= kAttentionHeadGroupMax && std::has_single_bit(block_tokens) &&
-           block_tokens >= 16 && block_tokens <= kAttentionUnitTokens && address % 16 == 0 &&
+    return args.kv.k.dtype == DType::kF16 && attention_head_index(args.head_dim) >= 0 &&
+           std::has_single_bit(block_tokens) && block_tokens >= 16 &&
+           block_tokens <= kAttentionUnitTokens && address % 16 == 0 &&
            args.kv.k.row_stride % 8 == 0;
+}
+bool decode_fits(const AttentionArgs& args) {
+    return prefill_fits(args) && args.n_h / args.n_kv <= kAttentionHeadGroupMax;
 }
 
 void launch_decode(const OpContext& context, const AttentionArgs& args) {
@@ -75,12 +81,48 @@ void launch_decode(const OpContext& context, const AttentionArgs& args) {
     p.group_parts =
         scratch.parts + std::int64_t{scratch.multiprocessors} * kAttentionUnitSlots * p.slot_floats;
     p.arrivals = scratch.arrivals;
-    const auto index = static_cast<std::size_t>(attention_decode_index(args.head_dim));
+    const auto index = static_cast<std::size_t>(attention_head_index(args.head_dim));
     context.kernels->launch(kernel_after(KernelId::kAttentionDecodeFirst, index),
                             {.x = scratch.multiprocessors,
                              .threads = kAttentionDecodeThreads,
                              .shared_bytes = attention_shared_bytes(args.head_dim),
                              .overlaps_previous = true},
+                            context.stream, p);
+}
+
+/// Of this step's rows in sequences of more than kAttentionStepRowsMax, which are in the pages.
+void launch_prefill(const OpContext& context, const AttentionArgs& args) {
+    AttentionPrefillParams p{};
+    p.attention = params_of(context, args);
+    p.heads_of_group = args.n_h / args.n_kv;
+    p.token_shift = std::countr_zero(static_cast<std::uint32_t>(args.kv.k.shape[2]));
+    const auto address = reinterpret_cast<std::uintptr_t>(args.q.data) |
+                         reinterpret_cast<std::uintptr_t>(args.y.data);
+    p.is_wide = address % 8 == 0 && args.q.row_stride % 2 == 0 && args.y.row_stride % 2 == 0;
+    std::int64_t tiles = 0;
+    const StepDescriptor& step = *context.step;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s)
+        tiles +=
+            attention_prefill_tiles(step.row_begin[s + 1] - step.row_begin[s], p.heads_of_group);
+    const auto index = static_cast<std::size_t>(attention_head_index(args.head_dim));
+    context.kernels->launch(kernel_after(KernelId::kAttentionPrefillFirst, index),
+                            {.x = tiles,
+                             .y = args.n_kv,
+                             .threads = kAttentionPrefillThreads,
+                             .shared_bytes = attention_prefill_shared_bytes(args.head_dim)},
+                            context.stream, p);
+}
+
+/// `p` says which sequences.
+void launch_append(const OpContext& context, const AttentionArgs& args, const AttentionParams& p) {
+    context.kernels->launch(KernelId::kAttentionAppend,
+                            {.x = context.step->rows, .y = args.n_kv, .threads = kWarpLanes},
+                            context.stream, p);
+}
+void launch_plain(const OpContext& context, const AttentionArgs& args, const AttentionParams& p) {
+    launch_append(context, args, p);
+    context.kernels->launch(kernel_for(args.head_dim),
+                            {.x = context.step->rows, .y = args.n_h, .threads = kAttentionThreads},
                             context.stream, p);
 }
 
@@ -114,21 +156,30 @@ void launch_attention(const OpContext& context, const AttentionArgs& args) {
            args.kv.k.row_stride == args.kv.v.row_stride);
     assert(args.kv.k.shape[1] == args.n_kv && args.kv.k.shape[3] == args.head_dim);
     const SequenceKinds kinds = kinds_of(*context.step);
+    AttentionRegistry& registry = *context.attention.registry;
     AttentionParams p = params_of(context, args);
-    if (decode_fits(args) && kinds.has_steps) {
-        if (context.attention.registry->has_decode()) {
+    if (kinds.has_steps && decode_fits(args)) {
+        if (registry.has_decode()) {
             launch_decode(context, args);
-            if (!kinds.has_chunks) return;
             p.seq_rows_min = kAttentionStepRowsMax + 1;
         } else {
-            context.attention.registry->count_fallback();
+            registry.count_decode_fallback();
         }
     }
-    context.kernels->launch(KernelId::kAttentionAppend,
-                            {.x = rows, .y = args.n_kv, .threads = kWarpLanes}, context.stream, p);
-    context.kernels->launch(kernel_for(args.head_dim),
-                            {.x = rows, .y = args.n_h, .threads = kAttentionThreads},
-                            context.stream, p);
+    if (kinds.has_chunks && prefill_fits(args)) {
+        if (registry.has_prefill()) {
+            AttentionParams chunks = p;
+            chunks.seq_rows_min = kAttentionStepRowsMax + 1;
+            launch_append(context, args, chunks);
+            launch_prefill(context, args);
+            p.seq_rows_max = kAttentionStepRowsMax;
+        } else {
+            registry.count_prefill_fallback();
+        }
+    }
+    const bool has_rest = (kinds.has_steps && p.seq_rows_min <= kAttentionStepRowsMax) ||
+                          (kinds.has_chunks && p.seq_rows_max > kAttentionStepRowsMax);
+    if (has_rest) launch_plain(context, args, p);
 }
 
 }  // namespace kernels::cuda

@@ -39,6 +39,12 @@ __device__ void store_page(const AttentionParams& p, void* pages, std::int64_t a
     }
 }
 
+/// Other kernels take sequences of other lengths.
+__device__ bool is_ours(const AttentionParams& p, int s) {
+    const int rows = p.step.row_begin[s + 1] - p.step.row_begin[s];
+    return rows >= p.seq_rows_min && rows <= p.seq_rows_max;
+}
+
 template <int kValues>
 __device__ void attend(const AttentionParams& p) {
     __shared__ float q_shared[kHeadDimMax];
@@ -51,7 +57,7 @@ __device__ void attend(const AttentionParams& p) {
     const int lane = lane_index();
     const int warp = warp_index();
     const int s = p.step.seq_of_row[m];
-    if (p.step.row_begin[s + 1] - p.step.row_begin[s] < p.seq_rows_min) return;  // another kernel's
+    if (!is_ours(p, s)) return;
     const int tokens = p.step.kv_len_before[s] + m - p.step.row_begin[s] + 1;
     const std::int32_t* table =
         p.step.block_table + static_cast<std::int64_t>(s) * *p.step.table_stride;
@@ -131,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(kWarpLanes)
     const int head = static_cast<int>(blockIdx.y);
     if (m >= *p.step.rows) return;
     const int s = p.step.seq_of_row[m];
-    if (p.step.row_begin[s + 1] - p.step.row_begin[s] < p.seq_rows_min) return;  // another kernel's
+    if (!is_ours(p, s)) return;
     const int token = p.step.kv_len_before[s] + m - p.step.row_begin[s];
     const std::int32_t* table =
         p.step.block_table + static_cast<std::int64_t>(s) * *p.step.table_stride;

@@ -99,6 +99,24 @@ constexpr std::int64_t attention_group_slots(std::int64_t floats, std::int32_t b
     const std::int64_t fit = floats / slot_floats - std::int64_t{blocks} * kAttentionUnitSlots;
     return fit < kMost ? fit : kMost;
 }
+// -- longer sequences: attention_prefill --
+
+inline constexpr int kPrefillColumns = 128;  // of a block: query heads of a KV head x rows
+inline constexpr int kPrefillTokens = 64;    // of K or V at a time
+inline constexpr int kPrefillRing = 4;       // of those under way
+
+/// Blocks that a sequence asks of one KV head.
+constexpr std::int32_t attention_prefill_tiles(std::int32_t rows, std::int32_t heads_of_group) {
+    if (rows <= kAttentionStepRowsMax) return 0;
+    return static_cast<std::int32_t>((std::int64_t{rows} * heads_of_group + kPrefillColumns - 1) /
+                                     kPrefillColumns);
+}
+/// Queries, ring, a head in f32 for each of 8 warps, barriers; what aligning to 1024 may cost.
+constexpr std::int32_t attention_prefill_shared_bytes(std::int32_t head_dim) {
+    return kPrefillColumns * 2 * head_dim + kPrefillRing * kPrefillTokens * 2 * head_dim +
+           8 * 4 * head_dim + 2 * 8 * kPrefillRing + 1024;
+}
+
 inline constexpr std::int64_t kAttentionArrivals = 2 * 8 * (1 << 14);  // groups, sequences; warps
 
 }  // namespace kernels::cuda

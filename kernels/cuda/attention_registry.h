@@ -11,7 +11,8 @@
 
 namespace kernels::cuda {
 
-inline constexpr std::int32_t kAttentionHeadDims[] = {64, 128, 256};  // of attention_decode
+// Of attention_decode and attention_prefill.
+inline constexpr std::int32_t kAttentionHeadDims[] = {64, 128, 256};
 
 class AttentionRegistry {
 public:
@@ -20,16 +21,18 @@ public:
                       std::span<const std::string> disabled);
 
     bool has_decode() const { return decode_.state == KernelState::kArmed; }
-    /// The plain kernels did work that attention_decode has code for.
-    void count_fallback() { ++decode_.fallback_runs; }
+    bool has_prefill() const { return prefill_.state == KernelState::kArmed; }
+    /// The plain kernels did work that one of ours has code for.
+    void count_decode_fallback() { ++decode_.fallback_runs; }
+    void count_prefill_fallback() { ++prefill_.fallback_runs; }
     /// With the counters of now.
     std::vector<KernelEntry> entries(const KernelSet& kernels) const;
 
 private:
-    KernelEntry decode_;
+    KernelEntry decode_, prefill_;
 };
 
 /// Index into kAttentionHeadDims; -1 = no kernel.
-int attention_decode_index(std::int32_t head_dim);
+int attention_head_index(std::int32_t head_dim);
 
 }  // namespace kernels::cuda

@@ -7,15 +7,6 @@
 
 namespace kernels::cuda {
 
-__device__ inline int inclusive_sum(int value) {
-#pragma unroll
-    for (int distance = 1; distance < kWarpLanes; distance *= 2) {
-        const int other = __shfl_up_sync(~0U, value, distance);
-        if (lane_index() >= distance) value += other;
-    }
-    return value;
-}
-
 /// A unit, and the (sequence, KV head, chunk of columns) it belongs to.
 struct AttentionPlace {
     int unit = 0;  // of all units

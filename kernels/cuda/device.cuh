@@ -25,6 +25,16 @@ __device__ inline float warp_sum(float value) {
     return value;
 }
 
+/// Of the lanes up to one's own.
+__device__ inline int inclusive_sum(int value) {
+#pragma unroll
+    for (int distance = 1; distance < kWarpLanes; distance *= 2) {
+        const int other = __shfl_up_sync(~0U, value, distance);
+        if (lane_index() >= distance) value += other;
+    }
+    return value;
+}
+
 __device__ inline float half_to_float(std::uint16_t half) {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));

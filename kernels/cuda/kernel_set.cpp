@@ -30,6 +30,9 @@ constexpr KernelName kNames[] = {
     {"attention_decode_64", "attention_decode"},
     {"attention_decode_128", "attention_decode"},
     {"attention_decode_256", "attention_decode"},
+    {"attention_prefill_64", "attention_prefill"},
+    {"attention_prefill_128", "attention_prefill"},
+    {"attention_prefill_256", "attention_prefill"},
     {"read_stream", "read_stream"},
     {"prepare_wide", "prepare_wide"},
     // One for each of kMatmulTypes, in its order; again; again; then three: 16, 32, 64 columns;

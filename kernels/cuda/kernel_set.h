@@ -40,8 +40,9 @@ enum class KernelId : std::size_t {
     kAttention2,  // values of a head per lane
     kAttention4,
     kAttention8,
-    kAttentionDecodeFirst,  // head sizes 64, 128, 256
-    kReadStream = kAttentionDecodeFirst + 3,
+    kAttentionDecodeFirst,                               // head sizes 64, 128, 256
+    kAttentionPrefillFirst = kAttentionDecodeFirst + 3,  // the same
+    kReadStream = kAttentionPrefillFirst + 3,
     kPrepareWide,
     kPackFirst,                                 // one for each of kMatmulTypes
     kPeakFirst = kPackFirst + 7,                // then one for each of them

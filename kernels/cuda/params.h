@@ -225,7 +225,8 @@ struct AttentionParams {
     StepView step;
     std::int32_t n_h, n_kv, head_dim, n_rot, block_tokens;
     bool has_gate, is_adjacent, is_f16;
-    std::int32_t seq_rows_min;  // the plain kernels leave sequences with fewer rows alone
+    // The plain kernels leave sequences with fewer or more rows alone.
+    std::int32_t seq_rows_min, seq_rows_max;
     float norm_eps;
     const float* q;  // [rows, n_h * head_dim * (has_gate ? 2 : 1)]
     std::int64_t q_stride;
@@ -254,6 +255,14 @@ struct AttentionDecodeParams {
     float* unit_parts;        // [blocks, kAttentionUnitSlots] slots
     float* group_parts;       // [group_slots] slots
     std::uint32_t* arrivals;  // [groups, then sequences][group_slots][warps] zero between launches
+};
+
+/// Sequences of more rows over pages of binary16.
+struct AttentionPrefillParams {
+    AttentionParams attention;
+    std::int32_t heads_of_group;  // query heads of a KV head
+    std::int32_t token_shift;     // log2 of block_tokens
+    bool is_wide;                 // q and y may be read and written by 8 bytes
 };
 
 struct ReadStreamParams {

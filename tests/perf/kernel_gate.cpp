@@ -89,6 +89,7 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
         const bool is_matmul =
             kernel.name.starts_with("matmul_") || kernel.name.starts_with("pack_") ||
             kernel.name == "prepare_wide" || kernel.name.starts_with("attention_decode_") ||
+            kernel.name.starts_with("attention_prefill_") ||
             kernel.name.starts_with("delta_step_") || kernel.name.starts_with("dequantise_") ||
             kernel.name.starts_with("largest_") || kernel.name.starts_with("finish_") ||
             kernel.name == "cast_rows";
@@ -126,10 +127,11 @@ int run(const Flags& flags) {
     auto backend = make_cuda_backend(
         {.device = flags.device,
          .library_dir = flags.library_dir,
-         .disabled_kernels = flags.plain
-                                 ? std::vector<std::string>{"matmul_mma", "attention_decode",
-                                                            "delta_step", "matmul_cublaslt"}
-                                 : std::vector<std::string>{}});
+         .disabled_kernels =
+             flags.plain
+                 ? std::vector<std::string>{"matmul_mma", "attention_decode", "attention_prefill",
+                                            "delta_step", "matmul_cublaslt"}
+                 : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -196,9 +198,8 @@ int main(int argc, char** argv) {
     app.add_option("--device", flags.device, "number of the GPU");
     app.add_option("--threads", flags.threads, "threads of the reference; 0 = all processors");
     app.add_flag("--small", flags.small, "small shapes only (for compute-sanitizer)");
-    app.add_flag(
-        "--plain", flags.plain,
-        "with matmul_mma, attention_decode and delta_step disabled: the turn of the fallbacks");
+    app.add_flag("--plain", flags.plain,
+                 "with our fast kernels disabled: the turn of the fallbacks");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
         ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear", "prefill"}));

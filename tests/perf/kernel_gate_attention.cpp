@@ -24,6 +24,9 @@ constexpr double kLimitF16 = 2e-4;
 // attention_decode: queries and weights rounded to binary16, 2^-11 / sqrt(3) = 2.8e-4 each.
 constexpr double kLimitMma = 2e-3;
 
+// Sequences of more rows go to attention_prefill.
+constexpr std::int32_t kStepRowsMax = 16;
+
 struct HeadForm {
     std::int32_t n_h, n_kv, head_dim, n_rot;
     bool has_gate = true;
@@ -212,9 +215,10 @@ AttentionResult run_cpu(Pair& pair, AttentionData& d) {
     return result;
 }
 
-enum class Cut { kOneStep, kSequences, kRows };
+enum class Cut { kOneStep, kSequences, kRows, kHalves };
 
-/// All sequences in one step, each in a step of its own, or each row.
+/// All sequences in one step, each in a step of its own, each row, or each sequence in two parts
+/// of more than 16 rows.
 AttentionResult run_cuda(Pair& pair, AttentionData& d, Cut cut) {
     pair.reset();
     AttentionRows rows(d);
@@ -237,6 +241,13 @@ AttentionResult run_cuda(Pair& pair, AttentionData& d, Cut cut) {
             row.kv_len_before += i;
             row.rows = 1;
             steps.push_back({row});
+        }
+        if (cut != Cut::kHalves) continue;
+        SequencePart half = part;
+        for (const std::int32_t count : {part.rows / 2, part.rows - part.rows / 2}) {
+            half.rows = count;
+            steps.push_back({half});
+            half.kv_len_before += count;
         }
     }
     std::int64_t begin = 0;
@@ -302,11 +313,18 @@ CaseResult run_case(Pair& pair, const HeadForm& form, const std::vector<Span>& s
     const AttentionResult first = run_cuda(pair, data, Cut::kOneStep);
     const AttentionResult second = run_cuda(pair, data, Cut::kOneStep);
     const AttentionResult alone = run_cuda(pair, data, Cut::kSequences);
-    const bool is_step = std::ranges::all_of(spans, [](const Span& s) { return s.rows <= 16; });
+    const bool is_step =
+        std::ranges::all_of(spans, [](const Span& s) { return s.rows <= kStepRowsMax; });
     if (is_step) {
         const AttentionResult rows = run_cuda(pair, data, Cut::kRows);
         if (const auto where = first_difference(first.y, rows.y); !where.empty())
             result.complain("verify differs from single steps " + where);
+    }
+    if (has_decode(pair, form) &&
+        std::ranges::all_of(spans, [](const Span& s) { return s.rows / 2 > kStepRowsMax; })) {
+        const AttentionResult halves = run_cuda(pair, data, Cut::kHalves);
+        if (const auto where = first_difference(first.y, halves.y); !where.empty())
+            result.complain("depends on how a prompt is cut " + where);
     }
     result.see_error(relative_error(first.y, expected.y));
     if (!first.guards_are_intact) result.complain("wrote past its rows");
@@ -376,6 +394,26 @@ std::vector<Case> attention_cases(Pair& pair, const CaseOptions& options) {
     add(model_27b, {{4095, 1}, {4096, 2}, {63, 1}, {64, 1}}, ", 4K");
     add({.n_h = 9, .n_kv = 3, .head_dim = 64, .n_rot = 64, .has_gate = false, .has_norm = false},
         {{1000, 4}, {0, 64}}, ", SmolLM2");
+    // Chunks: around tiles of 64 tokens and 128 columns, behind cached prefixes, beside steps.
+    const std::vector<Span> chunks = {{0, 17},    {0, 64},    {1, 63},   {63, 65},
+                                      {64, 33},   {100, 127}, {127, 18}, {0, 3},
+                                      {300, 129}, {16, 1},    {513, 22}, {5, 200}};
+    add({.n_h = 6, .n_kv = 2, .head_dim = 64, .n_rot = 64, .has_norm = false, .block_tokens = 16},
+        chunks, ", chunks");
+    add({.n_h = 5,
+         .n_kv = 1,
+         .head_dim = 128,
+         .n_rot = 128,
+         .has_gate = false,
+         .pairing = RopePairing::kAdjacent,
+         .block_tokens = 32},
+        chunks, ", chunks");
+    add({.n_h = 17, .n_kv = 1, .head_dim = 128, .n_rot = 64, .block_tokens = 128}, {{40, 70}},
+        ", chunks");
+    add(model_27b, chunks, ", chunks");
+    add(model_27b, {{0, 512}, {3000, 300}}, ", prompt");
+    add({.n_h = 6, .n_kv = 1, .head_dim = 256, .n_rot = 64, .block_tokens = 64},
+        {{32000, 150}, {777, 1}}, ", 32K");
     add({.n_h = 14, .n_kv = 2, .head_dim = 64, .n_rot = 64, .has_gate = false, .has_norm = false},
         {{255, 1}, {256, 1}, {257, 5}}, ", Qwen2.5-0.5B");
     return cases;

@@ -50,6 +50,14 @@ TEST(AttentionCutTest, WorkFollowsFromTheSequenceAlone) {
     EXPECT_EQ(attention_work(17, 100, 6).units, 0) << "a prefill chunk takes the other path";
 }
 
+TEST(AttentionCutTest, LongerSequencesAreCutByColumns) {
+    EXPECT_EQ(attention_prefill_tiles(16, 6), 0) << "the step's path";
+    EXPECT_EQ(attention_prefill_tiles(17, 6), 1);
+    EXPECT_EQ(attention_prefill_tiles(22, 6), 2);
+    EXPECT_EQ(attention_prefill_tiles(4096, 6), 192);
+    EXPECT_EQ(attention_prefill_tiles(128, 1), 1);
+}
+
 TEST(AttentionCutTest, ColumnsArePaddedToTheirCode) {
     EXPECT_EQ(attention_column_tiles(1), 1);
     EXPECT_EQ(attention_column_tiles(8), 1);
@@ -75,8 +83,10 @@ TEST(AttentionCutTest, ScratchHoldsAllSlotsOfAllBlocksAtEverySize) {
 
 TEST(AttentionCutTest, SharedMemoryOfABlockFitsTheCard) {
     constexpr std::int32_t kSharedBytesH200 = 227 * 1024;
-    for (const std::int32_t head_dim : {64, 128, 256})
+    for (const std::int32_t head_dim : {64, 128, 256}) {
         EXPECT_LE(attention_shared_bytes(head_dim), kSharedBytesH200);
+        EXPECT_LE(attention_prefill_shared_bytes(head_dim), kSharedBytesH200);
+    }
 }
 
 }  // namespace
