@@ -17,11 +17,13 @@ __device__ inline int cluster_rank() {
 
 /// Stores into the shared memory of block `rank` of the cluster, at the place that `here` has in
 /// ours.
-__device__ inline void store_in_block(float* here, int rank, float value) {
-    const std::uint32_t local = shared_address(here);
+__device__ inline void store_shared_in_block(std::uint32_t here, int rank, float value) {
     std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(here), "r"(rank));
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+}
+__device__ inline void store_in_block(float* here, int rank, float value) {
+    store_shared_in_block(shared_address(here), rank, value);
 }
 
 /// A barrier of the cluster in two halves: what was stored before `arrive` is seen behind `wait`.

@@ -23,6 +23,7 @@
 #include "kernels/cuda/prefill_table.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/step_timeline.h"
 #include "kernels/cuda/step_trace.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/sampling.h"
@@ -123,6 +124,8 @@ public:
     std::span<const CudaTracedLaunch> last_trace() const override { return traced_; }
     std::vector<double> time_graph(const std::function<void()>& enqueue, int warmups,
                                    int repeats) override;
+    void time_next_step(int repeats) override { timeline_repeats_ = repeats; }
+    std::vector<CudaLaunchTime> step_times() const override { return step_times_; }
     void read_stream(const TensorView& from, std::int64_t bytes) override;
     void set_prefill_rows_min(std::int64_t rows) override { prefill_.rows_min = rows; }
     std::uint64_t prefill_numerics(const LinearArgs& args, std::int64_t rows) const override;
@@ -173,6 +176,8 @@ private:
     cuda::StepTrace trace_;
     bool is_tracing_ = false;
     std::vector<CudaTracedLaunch> traced_;
+    int timeline_repeats_ = 0;  // of the next step; 0 = its launches are not timed
+    std::vector<CudaLaunchTime> step_times_;
     std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
     std::unique_ptr<cuda::LtProducts> products_;
@@ -653,6 +658,10 @@ void CudaBackendImpl::fetch_logits(const TensorView& logits) {
 /// Makes the launches that operations have written down.
 void CudaBackendImpl::run_launches() {
     kernels_.record(nullptr);
+    if (timeline_repeats_ > 0) {
+        step_times_ = cuda::time_launches(driver_, kernels_, launches_, stream_.get(),
+                                          std::exchange(timeline_repeats_, 0));
+    }
     graphs_.run(launches_, step_.rows, stream_.get());
     launches_.clear();
 }

@@ -40,6 +40,13 @@ struct CudaTracedLaunch {
     double us = 0.0;
 };
 
+/// A launch of a step; seconds as in cuda/step_timeline.h.
+struct CudaLaunchTime {
+    std::string_view kernel;
+    std::int64_t blocks = 0;
+    double seconds = 0.0;
+};
+
 /// What tests and measuring programs may do beyond the seam.
 class CudaBackend : public Backend {
 public:
@@ -73,6 +80,10 @@ public:
     virtual std::int64_t dequantise(const MatrixView& matrix) = 0;
     /// The product alone on what lies in the scratch: n x k times rows, the yardstick.
     virtual void multiply_scratch(std::int64_t n, std::int64_t k, std::int64_t rows) = 0;
+    /// What each launch of the next step takes (cuda/step_timeline.h), found before the step runs
+    /// by running it many times: the step's own results mean nothing.
+    virtual void time_next_step(int repeats) = 0;
+    virtual std::vector<CudaLaunchTime> step_times() const = 0;
     /// Reads the first `bytes` of the view once, as fast as a kernel can; enqueued only.
     virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
 };

@@ -1,7 +1,5 @@
 #include "kernels/cuda/graph_timer.h"
 
-#include "kernels/cuda/handles.h"
-
 namespace kernels::cuda {
 namespace {
 
@@ -9,16 +7,21 @@ constexpr int kCaptureThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 }  // namespace
 
-std::vector<double> time_graph(const Driver& driver, StreamHandle stream,
-                               const std::function<void()>& enqueue, GraphRuns runs) {
+GraphExec capture_graph(const Driver& driver, StreamHandle stream,
+                        const std::function<void()>& enqueue) {
     GraphHandle handle = nullptr;
     check_cuda(driver, driver.stream_begin_capture(stream, kCaptureThreadLocal), "capture");
     enqueue();
     check_cuda(driver, driver.stream_end_capture(stream, &handle), "end of capture");
     const Graph graph(driver, handle);
-    GraphExecHandle exec_handle = nullptr;
-    check_cuda(driver, driver.graph_instantiate(&exec_handle, graph.get(), 0), "graph");
-    const GraphExec exec(driver, exec_handle);
+    GraphExecHandle exec = nullptr;
+    check_cuda(driver, driver.graph_instantiate(&exec, graph.get(), 0), "graph");
+    return GraphExec(driver, exec);
+}
+
+std::vector<double> time_graph(const Driver& driver, StreamHandle stream,
+                               const std::function<void()>& enqueue, GraphRuns runs) {
+    const GraphExec exec = capture_graph(driver, stream, enqueue);
     const Event begin = make_event(driver);
     const Event end = make_event(driver);
     std::vector<double> seconds;

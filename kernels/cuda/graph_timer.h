@@ -1,12 +1,17 @@
-// Times what enqueues: captured once, launched many times, so that the host is out of the picture.
+// What a stream is given as a graph; and timed so: captured once, launched many times, so that the
+// host is out of the picture.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/handles.h"
 
 namespace kernels::cuda {
+
+/// What `enqueue` puts into the stream, as a graph. Throws CudaError.
+GraphExec capture_graph(const Driver& driver, StreamHandle stream,
+                        const std::function<void()>& enqueue);
 
 struct GraphRuns {
     int warmups = 0;

@@ -83,6 +83,14 @@ constexpr KernelName kNames[] = {
     {"matmul_q6_k_whole", "matmul_q6_k"},
     {"matmul_q5_k_whole", "matmul_q5_k"},
     {"matmul_q8_0_whole", "matmul_q8_0"},
+    // One for each of kMatmulTypes, in its order.
+    {"matmul_iq4_xs_pair", "matmul_iq4_xs"},
+    {"matmul_q6_k_pair", "matmul_q6_k"},
+    {"matmul_q5_k_pair", "matmul_q5_k"},
+    {"matmul_q8_0_pair", "matmul_q8_0"},
+    {"matmul_q4_k_pair", "matmul_q4_k"},
+    {"matmul_q4_0_pair", "matmul_q4_0"},
+    {"matmul_iq4_nl_pair", "matmul_iq4_nl"},
     // Two for each of kLinearTypes, in its order.
     {"linear_f32_1", "linear_float"},
     {"linear_f32_8", "linear_float"},
@@ -151,7 +159,9 @@ static_assert(kernel_after(KernelId::kMatmulFirst, kMatmulTypes.size()) ==
               KernelId::kMatmulWideFirst);
 static_assert(kernel_after(KernelId::kMatmulWideFirst, kWideWidths* kMatmulTypes.size()) ==
               KernelId::kMatmulWholeFirst);
-static_assert(kernel_after(KernelId::kMatmulWholeFirst, kWholeTypes) == KernelId::kLinearFirst);
+static_assert(kernel_after(KernelId::kMatmulWholeFirst, kWholeTypes) == KernelId::kMatmulPairFirst);
+static_assert(kernel_after(KernelId::kMatmulPairFirst, kMatmulTypes.size()) ==
+              KernelId::kLinearFirst);
 
 template <class List>
 int index_in(const List& list, DType dtype) {
@@ -177,19 +187,21 @@ int matmul_type_index(DType dtype) {
     return index_in(kMatmulTypes, dtype);
 }
 
-KernelId matmul_kernel(int type_index, int columns, bool is_whole) {
+KernelId matmul_kernel(int type_index, int columns, MatmulWay way) {
     const auto type = static_cast<std::size_t>(type_index);
-    if (is_whole) {
+    if (way == MatmulWay::kPair) return kernel_after(KernelId::kMatmulPairFirst, type);
+    if (way == MatmulWay::kWhole) {
         assert(type < kWholeTypes && "the plan knows which types have one");
         return kernel_after(KernelId::kMatmulWholeFirst, type);
     }
-    if (columns == kMatmulFewColumns) return kernel_after(KernelId::kMatmulFirst, type);
+    if (way == MatmulWay::kJoined) return kernel_after(KernelId::kMatmulFirst, type);
     const std::size_t width = columns == 16 ? 0 : columns == 32 ? 1 : 2;
     return kernel_after(KernelId::kMatmulWideFirst, kWideWidths * type + width);
 }
 
 std::vector<KernelId> matmul_kernels(std::size_t type_index) {
-    std::vector<KernelId> ids = {kernel_after(KernelId::kMatmulFirst, type_index)};
+    std::vector<KernelId> ids = {kernel_after(KernelId::kMatmulFirst, type_index),
+                                 kernel_after(KernelId::kMatmulPairFirst, type_index)};
     for (std::size_t width = 0; width < kWideWidths; ++width)
         ids.push_back(kernel_after(KernelId::kMatmulWideFirst, kWideWidths * type_index + width));
     if (type_index < kWholeTypes)
@@ -233,8 +245,9 @@ void KernelSet::launch_raw(KernelId id, const GridShape& grid, StreamHandle stre
                kNames[index].symbol);
 }
 
-void KernelSet::enqueue(LaunchList& list, StreamHandle stream) {
-    for (const Launch& launch : list.launches())
+void KernelSet::enqueue(LaunchList& list, StreamHandle stream, std::size_t count) {
+    const std::span<const Launch> launches = list.launches();
+    for (const Launch& launch : launches.first(std::min(count, launches.size())))
         launch_raw(launch.id, launch.grid, stream, list.params(launch));
 }
 

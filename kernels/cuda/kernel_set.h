@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/launch_list.h"
+#include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/step_trace.h"
 #include "kernels/tensor.h"
 
@@ -49,7 +50,8 @@ enum class KernelId : std::size_t {
     kMatmulFirst = kPeakFirst + 7,              // then one for each of them
     kMatmulWideFirst = kMatmulFirst + 7,        // then 16, 32 and 64 columns of each of them
     kMatmulWholeFirst = kMatmulWideFirst + 21,  // then one for each of the first kWholeTypes
-    kLinearFirst = kMatmulWholeFirst + 4,  // then one row and eight rows of each of kLinearTypes
+    kMatmulPairFirst = kMatmulWholeFirst + 4,   // then one for each of kMatmulTypes
+    kLinearFirst = kMatmulPairFirst + 7,  // then one row and eight rows of each of kLinearTypes
     kCastRows = kLinearFirst + 30,
     kFinishRows,
     kFinishSums,
@@ -90,7 +92,7 @@ int linear_type_index(DType dtype);
 int matmul_type_index(DType dtype);
 
 /// The kernel for the type's index.
-KernelId matmul_kernel(int type_index, int columns, bool is_whole);
+KernelId matmul_kernel(int type_index, int columns, MatmulWay way);
 /// All of a type.
 std::vector<KernelId> matmul_kernels(std::size_t type_index);
 
@@ -119,8 +121,8 @@ public:
     void trace(std::string_view name, StreamHandle stream) {
         if (trace_ != nullptr) trace_->after(name, stream);
     }
-    /// Makes the launches of a list; does not count them.
-    void enqueue(LaunchList& list, StreamHandle stream);
+    /// Makes the first `count` launches of a list, or all; does not count them.
+    void enqueue(LaunchList& list, StreamHandle stream, std::size_t count = SIZE_MAX);
     void count(const LaunchList& list);
     // Any thread.
     std::uint64_t runs(std::size_t index) const {

@@ -76,6 +76,7 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.x_factors = scratch.x_factors;
     p.window_slots = plan->window_slots;
     p.window_columns = plan->window_columns;
+    p.pair_slots = plan->pair_slots;
     p.bias = job.bias;
     p.y = range.y;
     p.y_stride = job.y_stride;
@@ -87,7 +88,7 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.epilogue = range.epilogue;
     p.partials = scratch.partials;
     p.arrivals = scratch.arrivals;
-    context.kernels->launch(matmul_kernel(matmul_type_index(dtype), plan->columns, plan->is_whole),
+    context.kernels->launch(matmul_kernel(matmul_type_index(dtype), plan->columns, plan->way),
                             {.x = plan->cut.blocks,
                              .threads = plan->threads,
                              .shared_bytes = plan->shared_bytes,

@@ -38,6 +38,11 @@ constexpr int wide_threads() {
     return kMatmulUnitTiles / kWideRowTiles * 32;
 }
 
+/// Products of units and blocks stay within 32 bits: a division of 64 takes a kernel 0.1 us, and a
+/// launch makes twenty of them.
+inline constexpr std::int32_t kMatmulUnitsMax = 1 << 22;
+inline constexpr std::int32_t kMatmulBlocksMax = 1 << 10;
+
 /// Units of (16 row tiles x 256 inputs) cut into runs. Host and device compute with it.
 struct MatmulCut {
     std::int32_t groups;     // of row tiles
@@ -47,10 +52,12 @@ struct MatmulCut {
     constexpr std::int32_t units() const { return groups * k_records; }
     /// First unit of block `block`; of `blocks`: the number of units.
     constexpr std::int32_t begin(std::int32_t block) const {
-        return static_cast<std::int32_t>(std::int64_t{block} * units() / blocks);
+        return static_cast<std::int32_t>(unsigned_of(block) * unsigned_of(units()) /
+                                         unsigned_of(blocks));
     }
     constexpr std::int32_t block_of(std::int32_t unit) const {
-        return static_cast<std::int32_t>(((std::int64_t{unit} + 1) * blocks - 1) / units());
+        return static_cast<std::int32_t>(((unsigned_of(unit) + 1) * unsigned_of(blocks) - 1) /
+                                         unsigned_of(units()));
     }
     /// Blocks that share a group, first to last.
     constexpr std::int32_t first_block(std::int32_t group) const {
@@ -61,6 +68,11 @@ struct MatmulCut {
     }
     constexpr std::int32_t first_group(std::int32_t block) const {
         return begin(block) / k_records;
+    }
+
+private:
+    static constexpr std::uint32_t unsigned_of(std::int32_t value) {
+        return static_cast<std::uint32_t>(value);
     }
 };
 

@@ -1,5 +1,6 @@
 // IQ4_NL: the kernels of matmul_mma.cuh for this type.
 #include "kernels/cuda/matmul_mma.cuh"
+#include "kernels/cuda/matmul_pair.cuh"
 #include "kernels/cuda/matmul_wide.cuh"
 
 namespace kernels::cuda {
@@ -9,6 +10,10 @@ using Format = MatmulFormat<DType::kIQ4_NL>;
 extern "C" __global__ void __launch_bounds__(kMatmulThreads, 1)
     matmul_iq4_nl_8(const __grid_constant__ MatmulParams p) {
     matmul_mma<Format>(p);
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kMatmulThreads, 1)
+    matmul_iq4_nl_pair(const __grid_constant__ MatmulParams p) {
+    matmul_pair<Format>(p);
 }
 extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
     matmul_iq4_nl_wide_16(const __grid_constant__ MatmulParams p) {

@@ -53,11 +53,8 @@ __device__ void matmul_mma(const MatmulParams& p) {
     if constexpr (Format::kHasTable) fill_table<Format>(base);
     const WindowView window = window_at<Format, kMatmulFewColumns>(p, base);
     let_next_kernel_start();
-    // The step was written by a copy in front of all kernels, so that it may be read before the
-    // wait.
-    const int columns = min(kMatmulFewColumns, *p.rows - p.first_row);
+    const int columns = p.window_columns;
     wait_for_previous_kernel();
-    if (columns <= 0) return;
     // Columns past the last read the last one again: their sums are never stored.
     const std::uint32_t column_address =
         window.x + min(lane / 4, columns - 1) * window.column_bytes + 16 * (lane % 4);
@@ -68,11 +65,8 @@ __device__ void matmul_mma(const MatmulParams& p) {
     while (at.unit < end) {
         const int window_end = holds_all ? end : min(end, at.unit + p.window_slots);
         if (at.unit != begin) __syncthreads();  // all have read the window before
-        const WindowPart part{.columns = columns,
-                              .first = holds_all ? 0 : at.k_record,
-                              .slots = holds_all ? p.k_records : window_end - at.unit,
-                              .is_first = at.unit == begin};
-        make_window<Format, 1>(p, window, part);
+        make_window<Format, 1>(p, window, columns, holds_all ? 0 : at.k_record,
+                               holds_all ? p.k_records : window_end - at.unit, at.unit == begin);
         __syncthreads();
         int slot = holds_all ? at.k_record : 0;
         while (at.unit < window_end) {

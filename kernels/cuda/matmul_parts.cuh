@@ -23,18 +23,15 @@ __device__ inline float2 load_shared_pair(std::uint32_t address) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
     return v;
 }
-/// Half an entry a turn: 64 of the 128 bytes its lanes read.
+/// An entry a warp and turn, one store that meets no other in a bank.
 template <class Format>
 __device__ void fill_table(std::uint32_t table) {
-    for (int i = static_cast<int>(threadIdx.x); i < 512; i += static_cast<int>(blockDim.x)) {
-        const int entry = i / 2;
-        const std::uint32_t pair = pair_of(Format::level(entry & 15), Format::level(entry >> 4));
-        const std::uint32_t to = table + kTableStride * entry + 64 * (i % 2);
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to + 16 * j), "r"(pair)
-                         : "memory");
-    }
+    const int warps = static_cast<int>(blockDim.x) / kWarpLanes;
+    for (int entry = warp_index(); entry < 256; entry += warps)
+        asm volatile(
+            "st.shared.u32 [%0], %1;" ::"r"(table + kTableStride * entry + 4 * lane_index()),
+            "r"(pair_of(Format::level(entry & 15), Format::level(entry >> 4)))
+            : "memory");
 }
 
 /// Addresses in shared memory. x' of a window and what goes with it:
@@ -170,18 +167,18 @@ struct WindowPart {
     int columns;
     int first;
     int slots;
-    bool is_first;  // of the run: factors are made with it
+    int count;  // of records that are read, for their squares; at least `slots`
+    bool needs_squares;
 };
 
 /// Makes x' of a window from x: a warp makes a few records at a time, so that their loads are on
-/// the way together. With a norm the first window reads every record, for the squares.
+/// the way together.
 template <class Format, int kTiles>
-__device__ void make_window(const MatmulParams& p, const WindowView& window,
-                            const WindowPart& part) {
+__device__ void make_records(const MatmulParams& p, const WindowView& window,
+                             const WindowPart& part) {
     constexpr int kColumns = 8 * kTiles;
     constexpr int kBatch = 2;
-    const bool needs_squares = part.is_first && p.input.weight != nullptr;
-    const int count = needs_squares ? p.k_records : part.slots;
+    const int count = part.count;
     const int warps = static_cast<int>(blockDim.x) / kWarpLanes;
     const int lane = lane_index();
     int column = warp_index() / count;
@@ -213,7 +210,7 @@ __device__ void make_window(const MatmulParams& p, const WindowView& window,
             if (columns[b] >= part.columns) break;
             const int record = record_of(slots[b]);
             const XRecord made = make_x_record<Format::kHasMinimum>(row, record, v[b]);
-            if (needs_squares && lane == 0)
+            if (part.needs_squares && lane == 0)
                 store_shared(window.square(columns[b] * p.k_records + record), made.squares);
             if (slots[b] >= part.slots) continue;
             asm volatile(
@@ -228,9 +225,23 @@ __device__ void make_window(const MatmulParams& p, const WindowView& window,
                              made.sum);
         }
     }
-    if (!part.is_first) return;
+}
+
+/// x' of a window, and with the first of a run the factors: with a norm it reads every record, for
+/// the squares.
+template <class Format, int kTiles>
+__device__ void make_window(const MatmulParams& p, const WindowView& window, int columns, int first,
+                            int slots, bool is_first) {
+    const bool needs_squares = is_first && p.input.weight != nullptr;
+    make_records<Format, kTiles>(p, window,
+                                 {.columns = columns,
+                                  .first = first,
+                                  .slots = slots,
+                                  .count = needs_squares ? p.k_records : slots,
+                                  .needs_squares = needs_squares});
+    if (!is_first) return;
     if (needs_squares) __syncthreads();  // all squares before the factors
-    if (const int own = static_cast<int>(threadIdx.x); own < part.columns) {
+    if (const int own = static_cast<int>(threadIdx.x); own < columns) {
         const float factor =
             !needs_squares ? 1.0F
                            : norm_factor(p.k_records, p.input.k, p.input.eps, [&](int record) {
@@ -240,16 +251,50 @@ __device__ void make_window(const MatmulParams& p, const WindowView& window,
     }
 }
 
-/// Stores the finished sums of a tile.
-template <int kTiles>
-__device__ void store_tile(const MatmulParams& p, std::uint32_t factors, int tile, int columns,
-                           const Sums<kTiles>& sums) {
+/// The outputs of a segment that a lane holds of a tile: those of rows g and g + 8.
+struct LaneOutputs {
+    int low, high;
+    bool has_low, has_high;
+};
+__device__ inline LaneOutputs lane_outputs(const MatmulParams& p, int tile) {
     const int g = lane_index() / 4;
     // Interleaved: row g is output 8 tile + g of the first half, row g + 8 the same of the second.
     const int low = p.half > 0 ? kTileRows / 2 * tile + g : kTileRows * tile + g;
     const int high = p.half > 0 ? low + p.half : low + kTileRows / 2;
-    const bool has_low = p.half > 0 ? low < p.half : low < p.outputs;
-    const bool has_high = high < p.outputs;
+    return {low, high, p.half > 0 ? low < p.half : low < p.outputs, high < p.outputs};
+}
+
+/// What y holds where a tile's sums go, with kAdd and kSiluTimes; read early, its latency is spent
+/// beside other work.
+template <int kTiles>
+__device__ Sums<kTiles> load_outputs(const MatmulParams& p, int tile, int columns) {
+    Sums<kTiles> before;
+    before.clear();
+    if (p.epilogue != LinearEpilogue::kAdd && p.epilogue != LinearEpilogue::kSiluTimes)
+        return before;
+    const LaneOutputs at = lane_outputs(p, tile);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            const int column = 8 * n + 2 * (lane_index() % 4) + c;
+            if (column >= columns) continue;
+            const float* y = p.y + (p.first_row + column) * p.y_stride;
+            const auto get = [&](int output) {
+                return output < p.begin || output >= p.end ? 0.0F : y[output - p.begin];
+            };
+            if (at.has_low) before.v[n][c] = get(p.first_output + at.low);
+            if (at.has_high) before.v[n][2 + c] = get(p.first_output + at.high);
+        }
+    return before;
+}
+
+/// Stores the finished sums of a tile; `before(n, i, from)` is what y held, at `from`, where value
+/// i of tile n goes.
+template <int kTiles, class Before>
+__device__ void store_tile_over(const MatmulParams& p, std::uint32_t factors, int tile, int columns,
+                                const Sums<kTiles>& sums, const Before& before) {
+    const auto [low, high, has_low, has_high] = lane_outputs(p, tile);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
@@ -269,17 +314,26 @@ __device__ void store_tile(const MatmulParams& p, std::uint32_t factors, int til
                 if (has_low) y[p.first_output + low] = a * sigmoid(a) * b;
                 continue;
             }
-            const auto put = [&](int output, float value) {
+            const auto put = [&](int output, float value, int i) {
                 if (output < p.begin || output >= p.end) return;
                 float* to = y + (output - p.begin);
-                if (p.epilogue == LinearEpilogue::kStore) *to = value;
-                if (p.epilogue == LinearEpilogue::kAdd) *to += value;
-                if (p.epilogue == LinearEpilogue::kSiluTimes) *to = *to * sigmoid(*to) * value;
+                if (p.epilogue == LinearEpilogue::kStore) {
+                    *to = value;
+                    return;
+                }
+                const float old = before(n, i, to);
+                *to = p.epilogue == LinearEpilogue::kAdd ? old + value : old * sigmoid(old) * value;
             };
-            if (has_low) put(p.first_output + low, a);
-            if (has_high) put(p.first_output + high, b);
+            if (has_low) put(p.first_output + low, a, c);
+            if (has_high) put(p.first_output + high, b, 2 + c);
         }
     }
+}
+template <int kTiles>
+__device__ void store_tile(const MatmulParams& p, std::uint32_t factors, int tile, int columns,
+                           const Sums<kTiles>& sums) {
+    store_tile_over(p, factors, tile, columns, sums,
+                    [](int, int, const float* from) { return *from; });
 }
 
 }  // namespace kernels::cuda

@@ -14,8 +14,8 @@ constexpr std::int32_t kTableBytes = 256 * 256;  // matmul_format.cuh
 constexpr std::int32_t kSlotBytes = 2 * kRecordInputs;
 constexpr std::int32_t kColumnPadBytes = 64;  // puts two columns into different banks
 constexpr std::int32_t kFloatBytes = 4;
-constexpr std::int32_t kSumsBytes = 8 * kFloatBytes;  // of a slot and column
-constexpr std::int64_t kUnitsMax = std::int64_t{1} << 30;
+constexpr std::int32_t kPartBytes = 4 * 32 * kFloatBytes;  // a tile's sums in a warp
+constexpr std::int32_t kSumsBytes = 8 * kFloatBytes;       // of a slot and column
 
 struct TypeFacts {
     bool has_table = true;
@@ -42,6 +42,17 @@ constexpr std::int32_t wide_bytes(bool has_table, std::int32_t columns) {
            columns * kFloatBytes;
 }
 
+/// What PairView in matmul_pair.cuh lays around the window.
+std::int32_t pair_bytes(const TypeFacts& facts, const MatmulPlan& plan,
+                        std::int32_t squares_bytes) {
+    constexpr std::int32_t kWarps = kMatmulThreads / 32;
+    constexpr std::int32_t kGaps = 256 / 4;  // parts that lie between the table's entries
+    const std::int32_t parts = 2 * plan.pair_slots;
+    return (facts.has_table ? kTableBytes : 0) + squares_bytes +
+           (2 + kWarps) * kMatmulFewColumns * kFloatBytes +
+           (facts.has_table && parts <= kGaps ? 0 : parts * kPartBytes);
+}
+
 /// Shared memory as WindowView in matmul_parts.cuh lays it out.
 struct SharedNeed {
     std::int32_t fixed;
@@ -49,9 +60,11 @@ struct SharedNeed {
 };
 SharedNeed shared_need(const TypeFacts& facts, const MatmulPlan& plan) {
     const std::int32_t squares_bytes = plan.window_columns * plan.cut.k_records * kFloatBytes;
-    const std::int32_t parts_bytes = plan.is_whole ? kMatmulPartRows * 32 * kFloatBytes : 0;
-    return {.fixed = (facts.has_table ? kTableBytes : std::max(squares_bytes, parts_bytes)) +
-                     plan.window_columns * kColumnPadBytes + plan.columns * kFloatBytes,
+    const std::int32_t parts_bytes =
+        plan.way == MatmulWay::kWhole ? kMatmulPartRows * 32 * kFloatBytes : 0;
+    std::int32_t beside = facts.has_table ? kTableBytes : std::max(squares_bytes, parts_bytes);
+    if (plan.way == MatmulWay::kPair) beside = pair_bytes(facts, plan, squares_bytes);
+    return {.fixed = beside + plan.window_columns * kColumnPadBytes + plan.columns * kFloatBytes,
             .per_slot = plan.window_columns * kSlotBytes + plan.columns * kFloatBytes +
                         (facts.has_minimum ? plan.columns * kSumsBytes : 0)};
 }
@@ -68,21 +81,46 @@ bool is_whole(const MatmulQuery& query, const TypeFacts& facts, const MatmulCut&
     MatmulPlan eight;
     eight.columns = kRows;
     eight.window_columns = kRows;
-    eight.is_whole = true;
+    eight.way = MatmulWay::kWhole;
     eight.cut.k_records = k_records;
     const SharedNeed need = shared_need(facts, eight);
     return need.fixed + k_records * need.per_slot <= query.shared_bytes_max;
 }
 
-/// How much of x a block of matmul_mma or matmul_whole holds; or why it holds too little.
+/// Pairs of blocks need no join, and each block makes a half of x: they serve wherever the parts of
+/// their tiles and a half of eight rows of x fit (kernels/README.md: 3 to 5 us a launch). A pair
+/// has one tile or more.
+bool is_pair(const MatmulQuery& query, const TypeFacts& facts, MatmulPlan& plan) {
+    const std::int32_t pairs =
+        static_cast<std::int32_t>(std::min<std::int64_t>(query.multiprocessors / 2, query.tiles));
+    const std::int32_t k_records = plan.cut.k_records;
+    if (query.step_rows > kMatmulFewColumns || pairs < 1 || k_records < 2) return false;
+    const std::int64_t tiles_max = (query.tiles + pairs - 1) / pairs;
+    constexpr std::int64_t kTilesMax = 64;
+    if (tiles_max > kTilesMax) return false;
+    MatmulPlan eight = plan;
+    eight.way = MatmulWay::kPair;
+    eight.window_columns = kMatmulFewColumns;
+    eight.pair_slots = static_cast<std::int32_t>(tiles_max) + kMatmulThreads / 32 - 1;
+    const SharedNeed need = shared_need(facts, eight);
+    if (need.fixed + (k_records + 1) / 2 * need.per_slot > query.shared_bytes_max) return false;
+    plan.way = MatmulWay::kPair;
+    plan.pair_slots = eight.pair_slots;
+    plan.cut.blocks = 2 * pairs;
+    return true;
+}
+
+/// How much of x a block of matmul_mma, matmul_whole or matmul_pair holds; or why it holds too
+/// little.
 std::optional<std::string> plan_window(const MatmulQuery& query, const TypeFacts& facts,
                                        MatmulPlan& plan) {
     plan.window_columns = static_cast<std::int32_t>(query.rows);
     const SharedNeed need = shared_need(facts, plan);
     const std::int32_t run = (plan.cut.units() + plan.cut.blocks - 1) / plan.cut.blocks;
     // Distinct records of a run.
-    const std::int32_t wanted =
-        plan.is_whole ? plan.cut.k_records : std::min(plan.cut.k_records, run);
+    const std::int32_t wanted = plan.way == MatmulWay::kWhole  ? plan.cut.k_records
+                                : plan.way == MatmulWay::kPair ? (plan.cut.k_records + 1) / 2
+                                                               : std::min(plan.cut.k_records, run);
     const std::int32_t fitting = (query.shared_bytes_max - need.fixed) / need.per_slot;
     if (fitting < 1)
         return std::to_string(query.shared_bytes_max) +
@@ -94,15 +132,13 @@ std::optional<std::string> plan_window(const MatmulQuery& query, const TypeFacts
 
 /// What a row's bits depend on: type, order of sums, the cut. Never the number of rows.
 std::uint64_t numerics_of(const MatmulQuery& query, const MatmulPlan& plan) {
-    constexpr std::uint64_t kKernelVersion = 3;  // up to 8 rows scales after the mma, groups, then
+    constexpr std::uint64_t kKernelVersion = 4;  // up to 8 rows scales after the mma, groups, then
                                                  // records in order of k; above before it
     std::uint64_t id = kKernelVersion;
     for (const std::int64_t part :
          {static_cast<std::int64_t>(query.dtype), query.tiles,
           static_cast<std::int64_t>(plan.cut.k_records), static_cast<std::int64_t>(plan.cut.blocks),
-          std::int64_t{plan.is_whole                      ? 1
-                       : plan.columns > kMatmulFewColumns ? 2
-                                                          : 0}})
+          static_cast<std::int64_t>(plan.way)})
         id = (id ^ static_cast<std::uint64_t>(part)) * 0x100000001B3ULL;  // FNV-1a's prime
     return id;
 }
@@ -132,10 +168,11 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
                               std::to_string(kMatmulColumnsMax));
     const std::int64_t groups = (query.tiles + kMatmulUnitTiles - 1) / kMatmulUnitTiles;
     const std::int64_t k_records = record_count(query.k);
-    if (query.tiles < 1 || groups * k_records > kUnitsMax)
+    if (query.tiles < 1 || query.tiles * k_records > kMatmulUnitsMax)
         return tl::unexpected(std::to_string(query.tiles) + " row tiles are out of range");
-    if (query.multiprocessors < 1)
-        return tl::unexpected<std::string>("the device has no multiprocessors");
+    if (query.multiprocessors < 1 || query.multiprocessors > kMatmulBlocksMax)
+        return tl::unexpected("a device of " + std::to_string(query.multiprocessors) +
+                              " multiprocessors");
 
     MatmulPlan plan;
     plan.columns = columns_for(query);
@@ -145,11 +182,14 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
                 .blocks = static_cast<std::int32_t>(
                     std::min<std::int64_t>(query.multiprocessors, groups * k_records))};
     const TypeFacts facts = facts_of(query.dtype);
-    plan.is_whole = is_whole(query, facts, plan.cut);
-    if (plan.is_whole)
+    if (plan.columns > kMatmulFewColumns) {
+        plan.way = MatmulWay::kWide;
+    } else if (!is_pair(query, facts, plan) && is_whole(query, facts, plan.cut)) {
+        plan.way = MatmulWay::kWhole;
         plan.cut.blocks =
             static_cast<std::int32_t>(std::min<std::int64_t>(query.multiprocessors, query.tiles));
-    if (plan.columns > kMatmulFewColumns) {
+    }
+    if (plan.way == MatmulWay::kWide) {
         plan.shared_bytes = wide_bytes(facts.has_table, plan.columns);
         if (plan.shared_bytes > query.shared_bytes_max)
             return tl::unexpected(std::to_string(query.shared_bytes_max) +

@@ -24,13 +24,22 @@ struct MatmulQuery {
     std::int32_t shared_bytes_max = 0;  // of a block
 };
 
+/// Which kernel: how work is cut over blocks.
+enum class MatmulWay : std::uint8_t {
+    kJoined,  // matmul_mma: equal runs, tiles are joined through global memory
+    kWhole,   // matmul_whole: blocks own whole tiles
+    kPair,    // matmul_pair: two blocks share whole tiles, a half of K each
+    kWide     // matmul_wide: the cut of kJoined for more than eight columns
+};
+
 struct MatmulPlan {
-    std::int32_t columns = 8;  // 8: matmul_mma or matmul_whole; 16, 32, 64: matmul_wide
+    MatmulWay way = MatmulWay::kJoined;
+    std::int32_t columns = 8;  // above 8 with kWide alone: 16, 32, 64
     std::int32_t threads = 0;
-    bool is_whole = false;          // matmul_whole: blocks own whole tiles
-    MatmulCut cut{};                // of units over blocks; when whole, of tiles (k_records stays)
-    std::int32_t window_slots = 0;  // records of x that shared memory holds
+    MatmulCut cut{};  // of units over blocks; kWhole and kPair cut tiles, k_records and blocks stay
+    std::int32_t window_slots = 0;    // records of x that shared memory holds
     std::int32_t window_columns = 0;  // rows of x that are staged
+    std::int32_t pair_slots = 0;      // kPair: parts of a block
     std::int32_t shared_bytes = 0;
     std::int64_t partial_floats = 0;
     std::int64_t weight_bytes = 0;  // read once

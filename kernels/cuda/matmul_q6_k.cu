@@ -1,5 +1,6 @@
 // Q6_K: the kernels of matmul_mma.cuh and matmul_whole.cuh for this type.
 #include "kernels/cuda/matmul_mma.cuh"
+#include "kernels/cuda/matmul_pair.cuh"
 #include "kernels/cuda/matmul_whole.cuh"
 #include "kernels/cuda/matmul_wide.cuh"
 
@@ -14,6 +15,10 @@ extern "C" __global__ void __launch_bounds__(kMatmulThreads, 1)
 extern "C" __global__ void __launch_bounds__(kWholeThreads, 1)
     matmul_q6_k_whole(const __grid_constant__ MatmulParams p) {
     matmul_whole<Format>(p);
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kMatmulThreads, 1)
+    matmul_q6_k_pair(const __grid_constant__ MatmulParams p) {
+    matmul_pair<Format>(p);
 }
 extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
     matmul_q6_k_wide_16(const __grid_constant__ MatmulParams p) {

@@ -50,13 +50,9 @@ __device__ void matmul_whole(const MatmulParams& p) {
     if constexpr (Format::kHasTable) fill_table<Format>(base);
     const WindowView window = window_at<Format, 8>(p, base);
     let_next_kernel_start();
-    // The step was written by a copy in front of all kernels, so that it may be read before the
-    // wait.
-    const int columns = min(8, *p.rows - p.first_row);
+    const int columns = p.window_columns;
     wait_for_previous_kernel();
-    if (columns <= 0) return;
-    make_window<Format, 1>(
-        p, window, {.columns = columns, .first = 0, .slots = p.k_records, .is_first = true});
+    make_window<Format, 1>(p, window, columns, 0, p.k_records, true);
     __syncthreads();
 
     // Columns past the last read the last one again: their sums are never stored.

@@ -124,7 +124,8 @@ struct MatmulParams {
     const std::uint8_t* x;        // matmul_wide takes these, as in PrepareXParams
     const float* x_factors;
     std::int32_t window_slots;    // records of x in shared memory
-    std::int32_t window_columns;  // rows of x in shared memory
+    std::int32_t window_columns;  // rows of x in shared memory: all there are, up to eight
+    std::int32_t pair_slots;      // matmul_pair: parts of a block that shared memory holds
     const float* bias;            // [outputs of the matrix]; null = none
     float* y;                     // [rows, *]; output `begin` of the matrix at column 0
     std::int64_t y_stride;

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/graph_timer.h"
+
 namespace kernels::cuda {
-namespace {
-
-constexpr int kCaptureThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-
-}  // namespace
-
 StepGraphs::Entry& StepGraphs::entry_of(const LaunchList& list, bool& is_new) {
     const auto found = std::ranges::find(entries_, list, &Entry::list);
     is_new = found == entries_.end();
@@ -22,17 +18,6 @@ StepGraphs::Entry& StepGraphs::entry_of(const LaunchList& list, bool& is_new) {
     oldest.exec = GraphExec();
     oldest.list = list;
     return oldest;
-}
-
-void StepGraphs::capture(Entry& entry, StreamHandle stream) {
-    GraphHandle handle = nullptr;
-    check_cuda(driver_, driver_.stream_begin_capture(stream, kCaptureThreadLocal), "capture");
-    kernels_.enqueue(entry.list, stream);
-    check_cuda(driver_, driver_.stream_end_capture(stream, &handle), "end of capture");
-    const Graph graph(driver_, handle);
-    GraphExecHandle exec = nullptr;
-    check_cuda(driver_, driver_.graph_instantiate(&exec, graph.get(), 0), "graph");
-    entry.exec = GraphExec(driver_, exec);
 }
 
 void StepGraphs::run(LaunchList& list, std::int32_t rows, StreamHandle stream) {
@@ -49,7 +34,8 @@ void StepGraphs::run(LaunchList& list, std::int32_t rows, StreamHandle stream) {
         kernels_.enqueue(list, stream);
         return;
     }
-    if (entry.exec.get() == nullptr) capture(entry, stream);
+    if (entry.exec.get() == nullptr)
+        entry.exec = capture_graph(driver_, stream, [&] { kernels_.enqueue(entry.list, stream); });
     check_cuda(driver_, driver_.graph_launch(entry.exec.get(), stream), "graph launch");
     ++replays_;
 }

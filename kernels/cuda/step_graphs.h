@@ -34,7 +34,6 @@ private:
         std::uint64_t last_use = 0;
     };
     Entry& entry_of(const LaunchList& list, bool& is_new);
-    void capture(Entry& entry, StreamHandle stream);
 
     const Driver& driver_;
     KernelSet& kernels_;

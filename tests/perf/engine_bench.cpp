@@ -10,11 +10,17 @@
 //   {"op":"prefill","tokens":[ids],"step":64}                     one sequence, in steps of at most
 //       64 rows: {"ms":[whole],"cpu_ms":x,"argmax":[[id]],"finite":true}; with "trace":true, on
 //       backend cuda, also "kernel_us":{kernel:sum}, every launch timed by itself
+//   {"op":"timeline","sequences":4,"prompt":[ids],"tokens":[ids]}  as decode, then what each launch
+//   of
+//       one more step takes on a GPU:
+//       {"launches":[{"kernel":"norm_rows","blocks":4,"us":2.1}],"finite":true}
 //   {"op":"gaps","tokens":[ids],"answer":[ids]}                    {"gaps":[logit of each token of
 //       the answer minus the best other one]}
 //
 // Sequence s begins the prompt at its s-th id and the tokens likewise, so that sequences differ.
-// Timed is the step alone, down to its logits; reading them for the answer is not.
+// "draw":true lets decode draw greedy tokens on the device and leaves the logits there: "argmax"
+// then holds what was drawn. Timed is the step alone, down to its logits; reading them for the
+// answer is not.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,7 +61,9 @@ struct BenchOptions {
 /// A step with its arrays.
 class Batch {
 public:
-    explicit Batch(std::int32_t blocks_per_seq) : blocks_per_seq_(blocks_per_seq) {}
+    /// `draws`: a greedy token for each logit row, instead of the logits.
+    explicit Batch(std::int32_t blocks_per_seq, bool draws = false)
+        : blocks_per_seq_(blocks_per_seq), draws_(draws) {}
 
     /// Appends `tokens` of a sequence that holds `before` tokens; the last row gives logits.
     void add(std::int32_t sequence, std::span<const std::int32_t> tokens, std::int32_t before) {
@@ -67,6 +75,7 @@ public:
             seq_of_row_.push_back(seq);
         }
         logit_row_.push_back(static_cast<std::int32_t>(token_.size()) - 1);
+        if (draws_) sampling_.push_back({.temperature = 0.0F});
         after_.push_back(before + static_cast<std::int32_t>(tokens.size()));
         row_begin_.push_back(static_cast<std::int32_t>(token_.size()));
         slot_.push_back(sequence + 1);
@@ -89,12 +98,15 @@ public:
         step.block_table = block_table_;
         step.blocks_per_seq_max = blocks_per_seq_;
         step.logit_row = logit_row_;
-        step.wants_logits = true;
+        step.sampling = sampling_;
+        step.wants_logits = !draws_;
         return step;
     }
 
 private:
     std::int32_t blocks_per_seq_;
+    bool draws_;
+    std::vector<kernels::SamplingRow> sampling_;
     Ids token_, position_, seq_of_row_, row_begin_{0}, before_, after_, slot_, logit_row_;
     Ids block_table_;
 };
@@ -143,7 +155,7 @@ public:
                 {"vocabulary", runner_->config().vocabulary}};
     }
 
-    Json decode(std::int32_t sequences, const Ids& prompt, const Ids& tokens) {
+    Json decode(std::int32_t sequences, const Ids& prompt, const Ids& tokens, bool draws) {
         const auto length = static_cast<std::int32_t>(prompt.size());
         for (std::int32_t s = 0; s < sequences; ++s) {
             Ids own = prompt;
@@ -158,15 +170,28 @@ public:
             }
         }
         Record record;
-        for (std::size_t i = 0; i < tokens.size(); ++i) {
-            Batch batch(blocks_per_seq());
-            for (std::int32_t s = 0; s < sequences; ++s) {
-                const std::size_t at = (i + static_cast<std::size_t>(s)) % tokens.size();
-                batch.add(s, {&tokens[at], 1}, length + static_cast<std::int32_t>(i));
-            }
-            record.ms.push_back(run(batch, record));
-        }
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            record.ms.push_back(run(decode_step(sequences, length, tokens, i, draws), record));
         return record.json();
+    }
+
+    /// Behind a decode of the same.
+    Json timeline(std::int32_t sequences, const Ids& prompt, const Ids& tokens, bool draws) {
+        auto* cuda = dynamic_cast<kernels::CudaBackend*>(backend_.get());
+        if (cuda == nullptr) throw std::runtime_error("only a GPU has a timeline of launches");
+        decode(sequences, prompt, tokens, draws);
+        constexpr int kRepeats = 9;
+        cuda->time_next_step(kRepeats);
+        Record record;
+        run(decode_step(sequences, static_cast<std::int32_t>(prompt.size()), tokens, tokens.size(),
+                        draws),
+            record);
+        Json launches = Json::array();
+        for (const kernels::CudaLaunchTime& launch : cuda->step_times())
+            launches.push_back({{"kernel", launch.kernel},
+                                {"blocks", launch.blocks},
+                                {"us", launch.seconds * 1e6}});
+        return {{"launches", std::move(launches)}, {"finite", record.is_finite}};
     }
 
     Json prefill(const Ids& tokens, std::size_t step_rows, bool is_traced) {
@@ -233,6 +258,17 @@ private:
         return *std::move(backend);
     }
 
+    /// One token of each sequence, the i-th behind its prompt.
+    Batch decode_step(std::int32_t sequences, std::int32_t length, const Ids& tokens, std::size_t i,
+                      bool draws) const {
+        Batch batch(blocks_per_seq(), draws);
+        for (std::int32_t s = 0; s < sequences; ++s) {
+            const std::size_t at = (i + static_cast<std::size_t>(s)) % tokens.size();
+            batch.add(s, {&tokens[at], 1}, length + static_cast<std::int32_t>(i));
+        }
+        return batch;
+    }
+
     std::int32_t blocks_per_seq() const { return runner_->limits().step.blocks_per_seq; }
 
     /// Runs the step and returns its milliseconds; the rest goes to `record`.
@@ -244,6 +280,10 @@ private:
         const std::chrono::duration<double, std::milli> wall =
             std::chrono::steady_clock::now() - begin;
         record.cpu_ms += process_cpu_ms() - cpu_before;
+        for (const std::uint8_t error : outputs.error)
+            record.is_finite &= error == 0;
+        if (!outputs.sampled.empty()) record.argmax.push_back(outputs.sampled);
+        if (outputs.logits.empty()) return wall.count();
         const auto width = outputs.logits.size() / static_cast<std::size_t>(step.logit_rows);
         Json best = Json::array();
         for (std::size_t at = 0; at < outputs.logits.size(); at += width) {
@@ -264,12 +304,15 @@ private:
 
 Json answer(Bench& bench, const Json& ask) {
     const std::string op = ask.at("op");
+    const bool draws = ask.value("draw", false);
     if (op == "decode")
-        return bench.decode(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"));
+        return bench.decode(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"), draws);
+    if (op == "timeline")
+        return bench.timeline(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"), draws);
     if (op == "prefill")
         return bench.prefill(ask.at("tokens"), ask.at("step"), ask.value("trace", false));
     if (op == "gaps") return bench.gaps(ask.at("tokens"), ask.at("answer"));
-    throw std::runtime_error("op is decode, prefill or gaps, not " + op);
+    throw std::runtime_error("op is decode, timeline, prefill or gaps, not " + op);
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ TEST(MatmulPlanTest, OneIdServesOneToEightRowsAndOneTheOthers) {
                 const auto plan = matmul_plan(query_of(shape, rows, DType::kIQ4_XS));
                 EXPECT_EQ(plan->numerics_id, one->numerics_id);
                 EXPECT_EQ(plan->cut.blocks, one->cut.blocks);
-                EXPECT_EQ(plan->is_whole, one->is_whole);
+                EXPECT_EQ(plan->way, one->way);
             }
         }
     EXPECT_NE(matmul_plan(query_of({5120, 6144}, 1, DType::kIQ4_XS))->numerics_id,
@@ -76,7 +76,7 @@ TEST(MatmulPlanTest, OneIdServesOneToEightRowsAndOneTheOthers) {
 TEST(MatmulPlanTest, TheLastRowsOfALargeStepShareTheIdOfTheOthers) {
     MatmulQuery rest = query_of({34816, 5120}, 1, DType::kIQ4_XS);
     rest.step_rows = 65;  // 64 + 1
-    EXPECT_FALSE(matmul_plan(rest)->is_whole);
+    EXPECT_EQ(matmul_plan(rest)->way, MatmulWay::kWide);
     EXPECT_EQ(matmul_plan(rest)->numerics_id,
               matmul_plan(query_of({34816, 5120}, 16, DType::kIQ4_XS))->numerics_id);
 }
@@ -115,12 +115,44 @@ TEST(MatmulPlanTest, SharersOfAGroupAreNeighboursAndHoldOnlyTheirEnds) {
     }
 }
 
-TEST(MatmulPlanTest, BlocksOwnWholeTilesWhereTheirRunsSeeAllInputsAnyway) {
-    EXPECT_TRUE(matmul_plan(query_of({34816, 5120}, 1, DType::kIQ4_XS))->is_whole);
-    EXPECT_TRUE(matmul_plan(query_of({248320, 5120}, 8, DType::kQ6_K))->is_whole);
-    EXPECT_FALSE(matmul_plan(query_of({5120, 6144}, 8, DType::kIQ4_XS))->is_whole);
-    EXPECT_FALSE(matmul_plan(query_of({5120, 17408}, 1, DType::kIQ4_XS))->is_whole);
-    EXPECT_FALSE(matmul_plan(query_of({34816, 5120}, 9, DType::kIQ4_XS))->is_whole);
+TEST(MatmulPlanTest, PairsServeFewTokensUnlessTheirPartsDoNotFit) {
+    const auto way = [](const Shape& shape, std::int64_t rows, DType dtype) {
+        return matmul_plan(query_of(shape, rows, dtype))->way;
+    };
+    EXPECT_EQ(way({5120, 6144}, 8, DType::kIQ4_XS), MatmulWay::kPair);
+    EXPECT_EQ(way({5120, 17408}, 1, DType::kIQ4_XS), MatmulWay::kPair);
+    EXPECT_EQ(way({10240, 5120}, 4, DType::kQ5_K), MatmulWay::kPair);
+    EXPECT_EQ(way({248320, 5120}, 8, DType::kQ6_K), MatmulWay::kWhole);
+    EXPECT_EQ(way({5120, 32768}, 1, DType::kIQ4_XS), MatmulWay::kJoined);
+    EXPECT_EQ(way({34816, 5120}, 9, DType::kIQ4_XS), MatmulWay::kWide);
+}
+
+/// As matmul_pair numbers them: part of tile g in warp w at place g + w.
+TEST(MatmulPlanTest, NoTwoPartsOfAPairShareAPlace) {
+    for (const Shape& shape : kShapes) {
+        const auto plan = matmul_plan(query_of(shape, 8, DType::kIQ4_XS));
+        if (plan->way != MatmulWay::kPair) continue;
+        const MatmulCut tiles{.groups = static_cast<std::int32_t>(tile_count(shape.n)),
+                              .k_records = 1,
+                              .blocks = plan->cut.blocks / 2};
+        for (std::int32_t pair = 0; pair < tiles.blocks; ++pair)
+            for (const std::int32_t k_records :
+                 {plan->cut.k_records / 2, (plan->cut.k_records + 1) / 2}) {
+                const MatmulCut cut{.groups = tiles.begin(pair + 1) - tiles.begin(pair),
+                                    .k_records = k_records,
+                                    .blocks = kMatmulThreads / 32};
+                ASSERT_GE(cut.groups, 1);
+                std::vector<bool> is_taken(static_cast<std::size_t>(plan->pair_slots));
+                for (std::int32_t warp = 0; warp < cut.blocks; ++warp)
+                    for (std::int32_t unit = cut.begin(warp); unit < cut.begin(warp + 1); ++unit) {
+                        if (unit != cut.begin(warp) && unit % k_records != 0) continue;
+                        const auto place = static_cast<std::size_t>(unit / k_records + warp);
+                        ASSERT_LT(place, is_taken.size());
+                        EXPECT_FALSE(is_taken[place]);
+                        is_taken[place] = true;
+                    }
+            }
+    }
 }
 
 /// As matmul_whole cuts: tiles over blocks, then the records of a block's tiles over 16 warps,
@@ -128,7 +160,7 @@ TEST(MatmulPlanTest, BlocksOwnWholeTilesWhereTheirRunsSeeAllInputsAnyway) {
 TEST(MatmulPlanTest, EveryRecordOfWholeTilesBelongsToOneWarp) {
     for (const Shape& shape : kShapes) {
         const auto plan = matmul_plan(query_of(shape, 8, DType::kIQ4_XS));
-        if (!plan->is_whole) continue;
+        if (plan->way != MatmulWay::kWhole) continue;
         const auto tile_total = static_cast<std::int32_t>(tile_count(shape.n));
         const MatmulCut tiles{.groups = tile_total, .k_records = 1, .blocks = plan->cut.blocks};
         for (std::int32_t block = 0; block < tiles.blocks; ++block) {
@@ -149,10 +181,10 @@ TEST(MatmulPlanTest, EveryRecordOfWholeTilesBelongsToOneWarp) {
 
 TEST(MatmulPlanTest, OneTokenOfTheLargeMatricesKeepsItsWholeInputInSharedMemory) {
     const auto gate_up = matmul_plan(query_of({34816, 5120}, 1, DType::kIQ4_XS));
-    EXPECT_EQ(gate_up->window_slots, 20);
+    EXPECT_EQ(gate_up->window_slots, 10);  // a half of K: a pair of blocks shares it
     EXPECT_EQ(gate_up->weight_bytes, 96092160);
     const auto down = matmul_plan(query_of({5120, 17408}, 8, DType::kIQ4_XS));
-    EXPECT_EQ(down->window_slots, 11);  // of 68: what a run of 10.3 units sees
+    EXPECT_EQ(down->window_slots, 34);
 }
 
 TEST(MatmulPlanTest, TheUnitPutsTheLargestWeightBelowTwoToTheFifteen) {
