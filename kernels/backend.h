@@ -193,8 +193,9 @@ struct DeltaNetArgs {
     TensorView norm_weight;  // [state_size] f32
     TensorView state;        // [slots, n_v, state_size (value), state_size (key)] f32
     // [slots, ring, conv_dim] f32: what went into the convolution, token p of a sequence at row
-    // p mod ring. ring >= conv_kernel - 1 + drafts, so that rows taken back overwrite nothing that
-    // is still needed. Rows before the sequence's first token count as zeros.
+    // p mod ring. ring >= conv_kernel - 1, and with verify steps as many more as replay has rows,
+    // so that rows taken back, be it all of them, overwrite nothing that is still needed. Rows
+    // before the sequence's first token count as zeros.
     TensorView conv_ring;
     // [slots, 1 + drafts, n_k * state_size + n_v * state_size + n_v] f32: of each row of the last
     // verify step the unit keys, the deltas and the decay factors exp(g). Replaying them gives the
@@ -203,6 +204,10 @@ struct DeltaNetArgs {
     HeadOrder head_order = HeadOrder::kTiled;
     TensorView y;  // [M, n_v * state_size] f32
 };
+/// The least rows of conv_ring.
+inline std::int64_t conv_ring_rows_min(const DeltaNetArgs& args) {
+    return args.conv_kernel - 1 + (args.replay.empty() ? 0 : args.replay.shape[1]);
+}
 
 enum class RopePairing { kHalfSplit, kAdjacent };
 
@@ -309,6 +314,9 @@ public:
     /// Device memory that `pack` would keep of these sources: follows from types and shapes alone,
     /// the blocks are not read. Here: what the file has.
     virtual std::uint64_t packed_bytes(std::span<const MatrixSource> sources) const;
+    /// Device memory that `prepare` would take for such steps, beside what callers allocate: exact
+    /// once all matrices are packed, before that no less.
+    virtual std::uint64_t scratch_bytes(const StepLimits& /*limits*/) const { return 0; }
     /// Device memory that loading takes beside what it keeps, until `prepare`.
     virtual std::uint64_t load_bytes() const { return 0; }
     /// `on_bytes` hears of bytes of the sources that `pack` has read. A backend that reads nothing,

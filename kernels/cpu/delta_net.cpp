@@ -104,7 +104,7 @@ void check_delta_net(const Context& context, const DeltaNetArgs& args) {
     assert(args.conv_kernel >= 2 && args.conv_kernel <= kConvKernelMax);
     const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
     assert(args.u.shape[1] == conv_dim && args.conv_ring.shape[2] == conv_dim);
-    assert(args.conv_ring.shape[1] >= args.conv_kernel - 1 && "the ring holds all taps");
+    assert(args.conv_ring.shape[1] >= conv_ring_rows_min(args) && "the ring holds all taps");
     assert(args.state.shape[1] == args.n_v && args.state.shape[2] == args.state_size &&
            args.state.shape[3] == args.state_size);
     assert(std::int64_t{args.n_v} * args.state_size <= context.scratch->inputs_max &&

@@ -1,60 +1,29 @@
 #include "kernels/cuda/cuda_backend.h"
 
-#include <algorithm>
 #include <cassert>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <exception>
-#include <new>
 #include <utility>
 
-#include "kernels/cuda/attention_cut.h"
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/delta_net.h"
 #include "kernels/cuda/graph_timer.h"
 #include "kernels/cuda/kernel_set.h"
-#include "kernels/cuda/matmul_plan.h"
-#include "kernels/cuda/matrix_upload.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/pack_host.h"
-#include "kernels/cuda/prefill_plan.h"
-#include "kernels/cuda/prefill_table.h"
+#include "kernels/cuda/prefill_path.h"
 #include "kernels/cuda/registry.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_timeline.h"
 #include "kernels/cuda/step_trace.h"
 #include "kernels/cuda/step_upload.h"
+#include "kernels/cuda/tensor_store.h"
+#include "kernels/cuda/weight_store.h"
 #include "kernels/sampling.h"
 
 namespace kernels {
 namespace {
 
 using cuda::check_cuda;
-
-constexpr std::int64_t kInputAlign = 64;  // of a scratch row, in floats
-
-std::int64_t element_bytes(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-        case DType::kI32:
-            return 4;
-        case DType::kF16:
-        case DType::kBF16:
-            return 2;
-        default:
-            assert(false && "tensors of blocks are packed, not allocated");
-            return 0;
-    }
-}
-
-cuda::DeviceAddress address_of(const void* pointer) {
-    return reinterpret_cast<cuda::DeviceAddress>(pointer);
-}
-cuda::DeviceAddress address_of(const TensorView& view, std::size_t offset_bytes = 0) {
-    return reinterpret_cast<cuda::DeviceAddress>(view.data) + offset_bytes;
-}
 
 class CudaBackendImpl final : public CudaBackend {
 public:
@@ -70,7 +39,9 @@ public:
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           staging_(driver_, stream_.get()),
-          matrix_upload_(driver_, kernels_, arena_, staging_, stream_.get()),
+          tensors_(driver_, arena_, staging_, stream_.get()),
+          weights_(driver_, facts_, kernels_, registry_, arena_, staging_, stream_.get()),
+          prefill_(kernels_, options),
           graphs_(driver_, kernels_),
           trace_(driver_) {
         sink_ = reinterpret_cast<unsigned*>(arena_.take(sizeof(unsigned)));
@@ -78,17 +49,22 @@ public:
         op_.stream = stream_.get();
         op_.step = &step_;
         op_.delta_net = &delta_net_;
-        op_.prefill = &prefill_;
-        open_cublaslt(options);
+        op_.attention.registry = &attention_registry_;
+        op_.prefill = &prefill_.scratch();
     }
     ~CudaBackendImpl() override;
 
     DeviceInfo device() const override;
     std::vector<KernelEntry> armed_kernels() const override;
-    std::uint64_t packed_bytes(std::span<const MatrixSource> sources) const override;
+    std::uint64_t packed_bytes(std::span<const MatrixSource> sources) const override {
+        return weights_.packed_bytes(sources);
+    }
     std::uint64_t load_bytes() const override { return cuda::MatrixUpload::kSliceBytes; }
+    std::uint64_t scratch_bytes(const StepLimits& limits) const override {
+        return plan_scratch(limits).device_bytes();
+    }
     void watch_loading(std::function<void(std::uint64_t bytes)> on_bytes) override {
-        matrix_upload_.watch(std::move(on_bytes));
+        weights_.watch(std::move(on_bytes));
     }
     TensorView allocate(DType dtype, std::span<const std::int64_t> shape) override;
     TensorView upload_f32(std::span<const float> values,
@@ -127,29 +103,18 @@ public:
     void time_next_step(int repeats) override { timeline_repeats_ = repeats; }
     std::vector<CudaLaunchTime> step_times() const override { return step_times_; }
     void read_stream(const TensorView& from, std::int64_t bytes) override;
-    void set_prefill_rows_min(std::int64_t rows) override { prefill_.rows_min = rows; }
+    void set_prefill_rows_min(std::int64_t rows) override { prefill_.scratch().rows_min = rows; }
     std::uint64_t prefill_numerics(const LinearArgs& args, std::int64_t rows) const override;
-    std::int64_t prefill_bytes() const override { return prefill_.bytes; }
+    std::int64_t prefill_bytes() const override { return prefill_.scratch().bytes; }
     std::int64_t dequantise(const MatrixView& view) override {
-        return cuda::dequantise_slice(op_, matrix(view));
+        return cuda::dequantise_slice(op_, weights_.at(view));
     }
     void multiply_scratch(std::int64_t n, std::int64_t k, std::int64_t rows) override {
         cuda::multiply_scratch(op_, n, k, rows);
     }
 
 private:
-    TensorView make_view(DType dtype, std::span<const std::int64_t> shape, std::size_t& bytes);
-    const cuda::Matrix& matrix(const MatrixView& view) const {
-        assert(view.id >= 0 && static_cast<std::size_t>(view.id) < matrices_.size());
-        return matrices_[static_cast<std::size_t>(view.id)];
-    }
-    void find_units(cuda::Matrix& matrix);
-    std::vector<cuda::SegmentPlan> segments(std::span<const MatrixSource> sources) const;
-    void reserve_matmul(std::int64_t inputs_max);
-    void reserve_attention();
-    void open_cublaslt(const CudaBackendOptions& options);
-    void reserve_prefill(std::int64_t rows);
-    void scale_weights();
+    cuda::ScratchPlan plan_scratch(const StepLimits& limits) const;
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
     void fetch_logits(const TensorView& logits);
@@ -170,7 +135,9 @@ private:
     cuda::Stream stream_;
     cuda::Arena arena_;
     cuda::Staging staging_;
-    cuda::MatrixUpload matrix_upload_;
+    cuda::TensorStore tensors_;
+    cuda::WeightStore weights_;
+    cuda::PrefillPath prefill_;
     cuda::StepGraphs graphs_;
     cuda::LaunchList launches_;  // of the step
     cuda::StepTrace trace_;
@@ -178,12 +145,7 @@ private:
     std::vector<CudaTracedLaunch> traced_;
     int timeline_repeats_ = 0;  // of the next step; 0 = its launches are not timed
     std::vector<CudaLaunchTime> step_times_;
-    std::vector<cuda::Matrix> matrices_;
     unsigned* sink_ = nullptr;
-    std::unique_ptr<cuda::LtProducts> products_;
-    KernelEntry cublaslt_{
-        .name = "matmul_cublaslt", .variant = "prefill", .reason = {}, .fallback = "matmul_mma"};
-    cuda::PrefillScratch prefill_;
 
     bool is_prepared_ = false;
     StepLimits limits_;
@@ -233,234 +195,41 @@ std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
         entries.push_back(std::move(entry));
     for (KernelEntry& entry : delta_net_.entries(kernels_))
         entries.push_back(std::move(entry));
-    entries.push_back(cublaslt_);
-    if (products_ != nullptr) entries.back().runs = products_->runs();
-    entries.back().fallback_runs = prefill_.skipped;
+    entries.push_back(prefill_.entry());
     return entries;
-}
-
-TensorView CudaBackendImpl::make_view(DType dtype, std::span<const std::int64_t> shape,
-                                      std::size_t& bytes) {
-    assert(!shape.empty() && shape.size() <= 4);
-    TensorView view{.dtype = dtype, .rank = static_cast<int>(shape.size())};
-    std::int64_t total = element_bytes(dtype);
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-        assert(shape[i] >= 0);
-        view.shape[i] = shape[i];
-        if (__builtin_mul_overflow(total, shape[i], &total)) throw std::bad_alloc();
-    }
-    view.row_stride = view.row_elements();
-    bytes = static_cast<std::size_t>(total);
-    try {
-        view.data = reinterpret_cast<void*>(arena_.take(bytes));
-    } catch (const cuda::CudaError& error) {
-        if (error.status != cuda::kOutOfMemory) throw;
-        throw OutOfDeviceMemory("a tensor of " + std::to_string(bytes >> 20) +
-                                " MiB: " + error.what());
-    }
-    return view;
 }
 
 TensorView CudaBackendImpl::allocate(DType dtype, std::span<const std::int64_t> shape) {
     context_.make_current();
-    std::size_t bytes = 0;
-    const TensorView view = make_view(dtype, shape, bytes);
-    if (bytes > 0)
-        check_cuda(driver_, driver_.fill_bytes(address_of(view), 0, bytes, stream_.get()),
-                   "zeroing of a tensor");
-    return view;
+    return tensors_.allocate(dtype, shape);
 }
 
 TensorView CudaBackendImpl::upload_f32(std::span<const float> values,
                                        std::span<const std::int64_t> shape) {
     context_.make_current();
-    std::size_t bytes = 0;
-    const TensorView view = make_view(DType::kF32, shape, bytes);
-    assert(values.size_bytes() == bytes);
-    write(view, std::as_bytes(values), 0);
-    return view;
+    return tensors_.upload(values, shape);
 }
 
 std::optional<Refusal> CudaBackendImpl::pack(std::span<const MatrixSource> sources,
                                              MatrixView& out) {
     assert(!is_prepared_ && "pack comes before prepare");
     context_.make_current();
-    if (std::optional<Refusal> refusal = cuda::check_sources(sources)) return refusal;
-    cuda::Matrix matrix;
-    try {
-        matrix = matrix_upload_.run(segments(sources));
-        find_units(matrix);
-    } catch (const cuda::CudaError& error) {
-        if (error.status != cuda::kOutOfMemory) throw;
-        return Refusal{std::string(sources[0].name) + ": linear", error.what(),
-                       "leaves no room for its weights", "free device memory or use a larger card",
-                       RefusalKind::kMemory};
-    }
-    for (const MatrixSource& source : sources)
-        registry_.want(source.dtype);
-    out = {.id = static_cast<std::int32_t>(matrices_.size()), .n = matrix.n, .k = matrix.k};
-    matrices_.push_back(matrix);
-    return std::nullopt;
-}
-
-std::uint64_t CudaBackendImpl::packed_bytes(std::span<const MatrixSource> sources) const {
-    return cuda::check_sources(sources) ? 0 : cuda::device_bytes(segments(sources));
-}
-
-std::vector<cuda::SegmentPlan> CudaBackendImpl::segments(
-    std::span<const MatrixSource> sources) const {
-    const auto can_pack = [&](const MatrixSource& source) {
-        return registry_.is_armed(source.dtype) &&
-               cuda::matmul_plan({.dtype = source.dtype,
-                                  .step_rows = cuda::kMatmulColumnsMax,
-                                  .rows = cuda::kMatmulColumnsMax,
-                                  .tiles = cuda::tile_count(source.n),
-                                  .k = source.k,
-                                  .multiprocessors = facts_.multiprocessors,
-                                  .shared_bytes_max = facts_.shared_bytes_max})
-                   .has_value();
-    };
-    return cuda::segment_plan(sources, can_pack);
-}
-
-/// Each packed segment's power of two, from its largest weight.
-void CudaBackendImpl::find_units(cuda::Matrix& matrix) {
-    for (cuda::SegmentView& segment :
-         std::span(matrix.segments).first(static_cast<std::size_t>(matrix.segment_count))) {
-        if (!segment.is_packed) continue;
-        check_cuda(driver_, driver_.fill_bytes(address_of(sink_), 0, sizeof(*sink_), stream_.get()),
-                   "zeroing of a word");
-        cuda::launch_peak(
-            kernels_, stream_.get(), static_cast<DType>(segment.dtype),
-            {.records = segment.blocks,
-             .count = cuda::tile_count(segment.outputs) * cuda::record_count(matrix.k),
-             .peak = sink_});
-        float peak = 0.0F;
-        check_cuda(driver_,
-                   driver_.copy_to_host(&peak, address_of(sink_), sizeof(peak), stream_.get()),
-                   "copy of a word");
-        synchronize("largest weight");
-        segment.unit = cuda::weight_unit(peak);
-    }
-}
-
-/// Zeroed once: every launch leaves the arrivals at zero.
-void CudaBackendImpl::reserve_matmul(std::int64_t inputs_max) {
-    std::int64_t tiles = 1;
-    for (const cuda::Matrix& matrix : matrices_)
-        for (const cuda::SegmentView& segment : matrix.used())
-            tiles = std::max(tiles, cuda::tile_count(segment.outputs));
-    const std::int64_t records = cuda::record_count(inputs_max);
-    constexpr std::int64_t kColumns = cuda::kMatmulColumnsMax;
-    const auto take = [&](std::int64_t bytes) {
-        return arena_.take(static_cast<std::size_t>(bytes));
-    };
-    cuda::MatmulScratch& scratch = op_.matmul;
-    scratch.k_records = static_cast<std::int32_t>(records);
-    scratch.x = reinterpret_cast<std::uint8_t*>(take(records * cuda::wide_stage_bytes(kColumns)));
-    scratch.x_factors = reinterpret_cast<float*>(take(kColumns * 4));
-    scratch.partials =
-        reinterpret_cast<float*>(take(cuda::matmul_partial_floats(facts_.multiprocessors) * 4));
-    const cuda::DeviceAddress arrivals = take(tiles * 4);
-    check_cuda(driver_,
-               driver_.fill_bytes(arrivals, 0, static_cast<std::size_t>(tiles) * 4, stream_.get()),
-               "zeroing of arrivals");
-    scratch.arrivals = reinterpret_cast<std::uint32_t*>(arrivals);
-    scratch.multiprocessors = facts_.multiprocessors;
-    scratch.shared_bytes_max = facts_.shared_bytes_max;
-}
-
-void CudaBackendImpl::reserve_attention() {
-    cuda::AttentionScratch& scratch = op_.attention;
-    scratch.floats = cuda::attention_parts_floats(facts_.multiprocessors);
-    scratch.parts =
-        reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(scratch.floats) * 4));
-    const std::size_t bytes = static_cast<std::size_t>(cuda::kAttentionArrivals) * 4;
-    const cuda::DeviceAddress arrivals = arena_.take(bytes);
-    check_cuda(driver_, driver_.fill_bytes(arrivals, 0, bytes, stream_.get()),
-               "zeroing of arrivals");
-    scratch.arrivals = reinterpret_cast<std::uint32_t*>(arrivals);
-    scratch.multiprocessors = facts_.multiprocessors;
-    scratch.registry = &attention_registry_;
-}
-
-void CudaBackendImpl::open_cublaslt(const CudaBackendOptions& options) {
-    const auto fail = [&](KernelState state, std::string reason) {
-        cublaslt_.state = state;
-        cublaslt_.reason = std::move(reason);
-    };
-    if (is_named_by_any(cublaslt_, options.disabled_kernels))
-        return fail(KernelState::kDisabled, "by the operator");
-    const auto library = cuda::load_cublaslt(cuda::system_loader(), options.library_dir);
-    if (!library) return fail(KernelState::kNotBuilt, library.error());
-    if (!cuda::allow_prefill(kernels_))
-        return fail(KernelState::kFailed, "the driver does not grant its shared memory");
-    auto products = cuda::LtProducts::make(*library);
-    if (!products) return fail(KernelState::kFailed, products.error());
-    products_ = std::move(*products);
-    std::fprintf(stderr, "level=info event=cublaslt path=%s version=%zu\n", library->path.c_str(),
-                 library->version());
-}
-
-/// Scratch of products of many tokens. Without room for it other kernels serve.
-void CudaBackendImpl::reserve_prefill(std::int64_t rows) {
-    if (products_ == nullptr || rows < cuda::kPrefillRows[0]) return;
-    const cuda::PrefillNeed need = cuda::prefill_need(matrices_, rows);
-    if (need.weights == 0) return;
-    prefill_.rows = rows;
-    prefill_.weight_bytes = cuda::PrefillLimits{}.weight_bytes;
-    constexpr auto kWorkspaceBytes = static_cast<std::int64_t>(cuda::LtProducts::kWorkspaceBytes);
-    const auto take = [&](std::int64_t bytes) {
-        prefill_.bytes += bytes;
-        return arena_.take(static_cast<std::size_t>(bytes));
-    };
-    try {
-        prefill_.x = reinterpret_cast<std::uint16_t*>(op_.scratch);
-        prefill_.exponents = reinterpret_cast<std::int32_t*>(take(rows * 4));
-        prefill_.weights = reinterpret_cast<std::uint16_t*>(take(need.weights));
-        prefill_.sums = reinterpret_cast<float*>(take(need.sums));
-        products_->set_workspace(take(kWorkspaceBytes));
-        scale_weights();
-    } catch (const cuda::CudaError& error) {
-        if (error.status != cuda::kOutOfMemory) throw;
-        cublaslt_.state = KernelState::kFailed;
-        cublaslt_.reason = "the device has no " + std::to_string(need.weights + need.sums) +
-                           " bytes for its scratch";
-        return;
-    }
-    prefill_.products = products_.get();
-    if (std::string reason = cuda::prepare_prefill(op_, matrices_); !reason.empty()) {
-        prefill_.products = nullptr;
-        cublaslt_.state = KernelState::kFailed;
-        cublaslt_.reason = std::move(reason);
-    }
-}
-
-/// The power of two that each segment's weights become binary16 with.
-void CudaBackendImpl::scale_weights() {
-    std::vector<std::uint32_t> words(matrices_.size() * cuda::kSegmentsMax);
-    const std::size_t bytes = words.size() * sizeof(std::uint32_t);
-    const cuda::DeviceAddress largest = arena_.take(bytes);
-    check_cuda(driver_, driver_.fill_bytes(largest, 0, bytes, stream_.get()), "zeroing");
-    cuda::launch_largest(op_, matrices_, reinterpret_cast<std::uint32_t*>(largest));
-    check_cuda(driver_, driver_.copy_to_host(words.data(), largest, bytes, stream_.get()),
-               "download of the largest weights");
-    synchronize("largest weights");
-    for (std::size_t i = 0; i < matrices_.size(); ++i)
-        for (std::size_t s = 0; s < static_cast<std::size_t>(matrices_[i].segment_count); ++s) {
-            float value = 0.0F;
-            std::memcpy(&value, &words[i * cuda::kSegmentsMax + s], sizeof value);
-            cuda::SegmentView& segment = matrices_[i].segments[s];
-            segment.half_scale =
-                segment.is_packed ? segment.unit : cuda::prefill_weight_scale(value);
-        }
+    return weights_.pack(sources, out);
 }
 
 std::uint64_t CudaBackendImpl::prefill_numerics(const LinearArgs& args, std::int64_t rows) const {
-    if (prefill_.rows_min == 0 && rows <= cuda::kGraphRowsMax) return 0;
-    const cuda::LinearJob job{.matrix = &matrix(args.w), .rows = rows, .epilogue = args.epilogue};
+    if (prefill_.scratch().rows_min == 0 && rows <= cuda::kGraphRowsMax) return 0;
+    const cuda::LinearJob job{
+        .matrix = &weights_.at(args.w), .rows = rows, .epilogue = args.epilogue};
     if (!cuda::wants_prefill(op_, job) || !cuda::has_prefill(op_, job)) return 0;
-    return cuda::prefill_id(op_, matrix(args.w), rows);
+    return cuda::prefill_id(op_, weights_.at(args.w), rows);
+}
+
+cuda::ScratchPlan CudaBackendImpl::plan_scratch(const StepLimits& limits) const {
+    return cuda::scratch_plan({.limits = limits,
+                               .multiprocessors = facts_.multiprocessors,
+                               .matrices = weights_.all(),
+                               .with_prefill = prefill_.is_open()});
 }
 
 std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
@@ -475,24 +244,20 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
         if (count <= 0)
             return Refusal{"step limits", std::string(name) + " = " + std::to_string(count),
                            "is not positive", "give the largest step the model will run"};
-    for (const cuda::Matrix& matrix : matrices_)
+    for (const cuda::Matrix& matrix : weights_.all())
         if (matrix.k > limits.inputs_max)
             return Refusal{"step limits", "inputs_max = " + std::to_string(limits.inputs_max),
                            "is below the " + std::to_string(matrix.k) + " inputs of a matrix",
                            "give the largest K of any linear"};
     synchronize("upload of weights");
-    matrix_upload_.release();
+    weights_.end_loading();
     staging_.end_loading();
-    op_.scratch_stride = (limits.inputs_max + kInputAlign - 1) / kInputAlign * kInputAlign;
     const auto logit_rows = static_cast<std::size_t>(limits.logit_rows);
     const auto vocabulary = static_cast<std::size_t>(limits.vocabulary);
     try {
-        const std::int64_t values = limits.rows * op_.scratch_stride;
-        op_.scratch =
-            reinterpret_cast<float*>(arena_.take(static_cast<std::size_t>(values) * sizeof(float)));
-        reserve_matmul(limits.inputs_max);
-        reserve_attention();
-        reserve_prefill(limits.rows);
+        const cuda::ScratchPlan plan = plan_scratch(limits);
+        cuda::reserve_scratch(plan, facts_, driver_, arena_, op_);
+        prefill_.reserve(plan, weights_.all(), arena_, driver_, op_);
         upload_ = cuda::StepUpload(driver_, limits);
         host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
     } catch (const cuda::CudaError& error) {
@@ -515,36 +280,24 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
 // ---------------------------------------------------------------------------------------------
 // Between steps
 
-/// Bytes of one index of the first dimension, and where index `index` begins.
-std::size_t item_bytes(const TensorView& tensor) {
-    return static_cast<std::size_t>(tensor.row_elements() * element_bytes(tensor.dtype));
-}
-std::size_t item_offset(const TensorView& tensor, std::int64_t index) {
-    assert(index >= 0 && index < tensor.shape[0] && "an item of the tensor");
-    return static_cast<std::size_t>(index * tensor.row_stride * element_bytes(tensor.dtype));
-}
-
 void CudaBackendImpl::copy_item(const TensorView& tensor, std::int64_t from, std::int64_t to) {
     assert(!in_step_);
-    if (from == to) return;
     context_.make_current();
-    check_cuda(driver_,
-               driver_.copy_on_device(address_of(tensor, item_offset(tensor, to)),
-                                      address_of(tensor, item_offset(tensor, from)),
-                                      item_bytes(tensor), stream_.get()),
-               "copy of an item");
+    tensors_.copy_item(tensor, from, to);
 }
 
 void CudaBackendImpl::read_item(const TensorView& tensor, std::int64_t index,
                                 std::span<std::byte> to) {
-    assert(!in_step_ && to.size() == item_bytes(tensor));
-    read(tensor, to, item_offset(tensor, index));
+    assert(!in_step_);
+    context_.make_current();
+    tensors_.read_item(tensor, index, to);
 }
 
 void CudaBackendImpl::write_item(const TensorView& tensor, std::int64_t index,
                                  std::span<const std::byte> from) {
-    assert(!in_step_ && from.size() == item_bytes(tensor));
-    write(tensor, from, item_offset(tensor, index));
+    assert(!in_step_);
+    context_.make_current();
+    tensors_.write_item(tensor, index, from);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -566,8 +319,9 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
     in_step_ = true;
     launches_.clear();
     // Steps that no graph takes launch at once: cuBLASLt, which serves only there, does so too.
-    const bool is_eager = is_tracing_ || step.rows > cuda::kGraphRowsMax ||
-                          (prefill_.rows_min > 0 && step.rows >= prefill_.rows_min);
+    const bool is_eager =
+        is_tracing_ || step.rows > cuda::kGraphRowsMax ||
+        (prefill_.scratch().rows_min > 0 && step.rows >= prefill_.scratch().rows_min);
     kernels_.record(is_eager ? nullptr : &launches_);
     if (is_tracing_) trace_.begin(stream_.get());
 }
@@ -589,7 +343,7 @@ void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float 
 
 void CudaBackendImpl::embed(const EmbedArgs& args) {
     assert(in_step_ && args.x.shape[1] == args.table.k);
-    cuda::launch_embed(op_, matrix(args.table), args.x);
+    cuda::launch_embed(op_, weights_.at(args.table), args.x);
 }
 
 void CudaBackendImpl::linear(const LinearArgs& args) {
@@ -598,7 +352,7 @@ void CudaBackendImpl::linear(const LinearArgs& args) {
     assert(args.epilogue != Epilogue::kSwiGlu || args.w.n % 2 == 0);
     assert(args.norm_weight.empty() || args.norm_weight.shape[0] == args.w.k);
     assert(args.bias.empty() || args.bias.shape[0] == args.w.n);
-    cuda::launch_linear(op_, {.matrix = &matrix(args.w),
+    cuda::launch_linear(op_, {.matrix = &weights_.at(args.w),
                               .rows = step_.rows,
                               .live_rows = op_.view.rows,
                               .x = args.x.as<float>(),
@@ -625,7 +379,7 @@ void CudaBackendImpl::head(const HeadArgs& args) {
     assert(in_step_);
     norm(args.x, args.norm_weight, args.norm_eps, args.hidden);
     if (args.w.empty()) return;
-    cuda::launch_linear(op_, {.matrix = &matrix(args.w),
+    cuda::launch_linear(op_, {.matrix = &weights_.at(args.w),
                               .rows = step_.logit_rows,
                               .live_rows = op_.view.logit_rows,
                               .row_map = op_.view.logit_row,
@@ -639,7 +393,7 @@ void CudaBackendImpl::head(const HeadArgs& args) {
 void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
     assert(in_step_ && args.joined.shape[1] == 2 * args.table.k);
     const TensorView embedding = columns(args.joined, 0, args.table.k);
-    cuda::launch_embed(op_, matrix(args.table), embedding);
+    cuda::launch_embed(op_, weights_.at(args.table), embedding);
     norm(embedding, args.embed_norm_weight, args.norm_eps, embedding);
     assert(static_cast<std::int32_t>(step_.hidden_row.size()) >= step_.rows &&
            "an MTP pass says which hidden rows it joins");
@@ -700,7 +454,7 @@ const StepOutputs& CudaBackendImpl::finish_step() {
     const auto logit_count = static_cast<std::size_t>(step_.logit_rows * fetched_logits_.shape[1]);
     if (!fetched_logits_.empty())
         check_cuda(driver_,
-                   driver_.copy_to_host(host_logits_.get(), address_of(fetched_logits_),
+                   driver_.copy_to_host(host_logits_.get(), cuda::address_of(fetched_logits_),
                                         logit_count * sizeof(float), stream_.get()),
                    "download of logits");
     synchronize("step");
@@ -722,18 +476,13 @@ const StepOutputs& CudaBackendImpl::finish_step() {
 void CudaBackendImpl::write(const TensorView& to, std::span<const std::byte> bytes,
                             std::size_t offset_bytes) {
     context_.make_current();
-    for (cuda::DeviceAddress address = address_of(to, offset_bytes); !bytes.empty();) {
-        const auto part = bytes.first(std::min(bytes.size(), cuda::Staging::kPartBytes));
-        staging_.send(address, part);
-        address += part.size();
-        bytes = bytes.subspan(part.size());
-    }
+    tensors_.write(to, bytes, offset_bytes);
 }
 
 void CudaBackendImpl::read(const TensorView& from, std::span<std::byte> bytes,
                            std::size_t offset_bytes) {
     context_.make_current();
-    staging_.receive(bytes, address_of(from, offset_bytes));
+    tensors_.read(from, bytes, offset_bytes);
 }
 
 std::vector<CudaKernelReport> CudaBackendImpl::kernels() const {

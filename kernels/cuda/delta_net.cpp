@@ -104,7 +104,8 @@ void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
     assert(args.conv_kernel >= 2 && args.conv_kernel <= kConvKernelMax);
     const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
     assert(args.u.shape[1] == conv_dim);
-    assert(args.conv_ring.shape[1] >= args.conv_kernel - 1 && args.conv_ring.shape[2] == conv_dim);
+    assert(args.conv_ring.shape[1] >= conv_ring_rows_min(args) &&
+           args.conv_ring.shape[2] == conv_dim);
     assert(args.n_k * args.state_size <= context.scratch_stride &&
            "prepare was told the largest K, which is at least the heads together");
     check_replay(*context.step, args);

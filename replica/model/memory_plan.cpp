@@ -60,6 +60,15 @@ Saturated replay_slot_bytes(const ModelConfig& config, std::int32_t draft_tokens
            delta_net_layers(config) * sizeof(float);
 }
 
+/// Whole pages of the driver, graphs of steps, what others take meanwhile. Host memory has more of
+/// the last: all that the machine does beside us.
+std::uint64_t spare_bytes(const MemorySupply& supply) {
+    constexpr std::uint64_t kShare = 32;
+    constexpr std::uint64_t kDeviceMax = 1ULL << 30;  // kernels.md 7: graphs take at most this
+    const std::uint64_t share = supply.free_bytes / kShare;
+    return supply.is_host ? share : std::min(share, kDeviceMax);
+}
+
 /// Everything but the pages and what depends on memory.
 MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& options,
                               const MemorySupply& supply, std::int32_t context) {
@@ -83,6 +92,7 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     limits.step.seqs = options.sequences_max;
     limits.step.blocks_per_seq = clamped(blocks_of(context, options.block_tokens));
     limits.step.vocabulary = config.vocabulary;
+    limits.step.inputs_max = supply.inputs_max;
     limits.block_tokens = options.block_tokens;
     limits.has_recurrent_state = config.has_recurrent_state();
     limits.state_slots = limits.has_recurrent_state ? options.sequences_max : 0;
@@ -108,9 +118,8 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     plan.buffer_bytes = buffer_bytes(config, plan);
     plan.rope_bytes = (Saturated(context) * config.n_rot * sizeof(float)).value();
     plan.weight_bytes = supply.weight_bytes;
-    // Kernels' scratch, whole pages of the driver, what others take meanwhile.
-    constexpr std::uint64_t kReserveShare = 32;
-    plan.reserve_bytes = supply.free_bytes / kReserveShare;
+    if (supply.scratch_bytes) plan.scratch_bytes = supply.scratch_bytes(limits.step);
+    plan.reserve_bytes = supply.loading_bytes + spare_bytes(supply);
     return plan;
 }
 
@@ -210,7 +219,7 @@ bool wants_mtp(const ModelConfig& config, const RunnerOptions& options) {
 
 std::uint64_t MemoryPlan::device_bytes() const {
     return (Saturated(weight_bytes) + kv_bytes + state_bytes + replay_bytes + buffer_bytes +
-            rope_bytes + reserve_bytes + (snapshots_on_device ? snapshot_bytes : 0))
+            rope_bytes + scratch_bytes + reserve_bytes + (snapshots_on_device ? snapshot_bytes : 0))
         .value();
 }
 

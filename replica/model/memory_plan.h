@@ -1,7 +1,8 @@
 // How much of everything a replica holds: a pure function of model, flags and free memory.
 //
 //   device memory   weights │ KV pages │ recurrent states │ replay │ buffers │ rotary table │
-//   reserve host memory     snapshots (on the CPU both are one)
+//                   kernels' scratch │ reserve
+//   host memory     snapshots (on the CPU both are one)
 //
 // All but the KV pages follow from model and flags. The pages are whole contexts for all sequences
 // when there is room, else as many as fit, but at least one whole context: the engine preempts when
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include <tl/expected.hpp>
 
@@ -42,11 +44,17 @@ inline constexpr std::int32_t kContextDefaultMax = 32768;
 /// and as many again while the next one is made.
 inline constexpr std::int32_t kKeptRows = 16;
 
-/// What the device offers.
+/// What the device offers, to this model.
 struct MemorySupply {
     std::uint64_t free_bytes = 0;
-    std::uint64_t weight_bytes = 0;  // still to be placed in `free_bytes`
-    bool is_host = false;            // device memory is host memory: snapshots come out of it too
+    std::uint64_t weight_bytes =
+        0;  // to be placed in `free_bytes`, or counted there although placed
+    std::uint64_t loading_bytes =
+        0;                        // only while weights are placed, but pages come before they go
+    bool is_host = false;         // device memory is host memory: snapshots come out of it too
+    std::int32_t inputs_max = 0;  // the largest K of any matrix
+    /// What the backend takes for steps of such limits; empty = nothing.
+    std::function<std::uint64_t(const kernels::StepLimits&)> scratch_bytes;
 };
 
 /// Bytes are saturated: a plan too large for 64 bits fits nowhere.
@@ -58,7 +66,7 @@ struct MemoryPlan {
     bool snapshots_on_device = false;
 
     std::uint64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, replay_bytes = 0,
-                  buffer_bytes = 0, rope_bytes = 0, reserve_bytes = 0;
+                  buffer_bytes = 0, rope_bytes = 0, scratch_bytes = 0, reserve_bytes = 0;
     std::uint64_t snapshot_bytes = 0;  // of all places
     std::uint64_t device_bytes() const;
 };

@@ -8,25 +8,53 @@
 #include "replica/model/buffers.h"
 
 namespace replica {
+namespace {
+
+enum class Weights { kToCome, kPlaced };
+
+/// Weights that are placed count as free and needed: what the device has beside them is then exact,
+/// whatever they took and whoever took more meanwhile.
+MemorySupply supply_of(const kernels::Backend& backend, const WeightNeed& need,
+                       const RunnerOptions& options, Weights weights) {
+    const kernels::DeviceInfo device = backend.device();
+    MemorySupply supply{.free_bytes = device.memory_bytes_free,
+                        .weight_bytes = need.kept_bytes,
+                        .is_host = device.memory_is_host,
+                        .inputs_max = need.inputs_max,
+                        .scratch_bytes = [&backend](const kernels::StepLimits& limits) {
+                            return backend.scratch_bytes(limits);
+                        }};
+    if (weights == Weights::kPlaced) {
+        supply.free_bytes += need.kept_bytes;
+    } else {
+        supply.loading_bytes = need.loading_bytes;
+    }
+    if (options.device_memory_bytes_max > 0) {
+        supply.free_bytes = std::min(supply.free_bytes, options.device_memory_bytes_max);
+    }
+    return supply;
+}
+
+}  // namespace
 
 tl::expected<std::unique_ptr<ModelRunner>, ModelError> ModelRunner::load(
     const GgufFile& file, kernels::Backend& backend, const RunnerOptions& options,
     const LoadProgress& progress) {
     auto config = read_model_config(file);
     if (!config) return tl::unexpected(std::move(config).error());
-    const kernels::DeviceInfo device = backend.device();
     const WeightParts parts{.with_mtp = wants_mtp(*config, options)};
-    MemorySupply supply{.free_bytes = device.memory_bytes_free,
-                        .weight_bytes = measure_weights(file, *config, backend, parts),
-                        .is_host = device.memory_is_host};
-    if (options.device_memory_bytes_max > 0) {
-        supply.free_bytes = std::min(supply.free_bytes, options.device_memory_bytes_max);
-    }
+    const WeightNeed need = measure_weights(file, *config, backend, parts);
+    MemorySupply supply = supply_of(backend, need, options, Weights::kToCome);
     auto plan = plan_memory(*config, options, supply);
     if (!plan) return tl::unexpected(std::move(plan).error());
     auto weights =
         load_weights(file, *config, backend, plan->limits.max_model_len, parts, progress);
     if (!weights) return tl::unexpected(std::move(weights).error());
+    if (!supply.is_host) {  // now by what is really left
+        supply = supply_of(backend, need, options, Weights::kPlaced);
+        plan = plan_memory(*config, options, supply);
+        if (!plan) return tl::unexpected(std::move(plan).error());
+    }
 
     std::unique_ptr<ModelRunner> runner(
         new ModelRunner(backend, *std::move(config), *std::move(plan), *std::move(weights)));

@@ -83,11 +83,11 @@ public:
                                .k = k});
             if (!is_measuring_) advance(*tensor);
         }
+        inputs_max_ = std::max(inputs_max_, k);
         if (is_measuring_) {
             kept_bytes_ += backend_.packed_bytes(sources);
             return {};
         }
-        inputs_max_ = std::max(inputs_max_, k);
         MatrixView view;
         if (const auto refusal = backend_.pack(sources, view)) {
             fail({refusal_kind(*refusal), refusal->subject + ": " + refusal->value, refusal->rule,
@@ -338,13 +338,15 @@ void load_blocks(Loader& load, const ModelConfig& config, const WeightParts& par
 
 }  // namespace
 
-std::uint64_t measure_weights(const GgufFile& file, const ModelConfig& config,
-                              kernels::Backend& backend, const WeightParts& parts) {
+WeightNeed measure_weights(const GgufFile& file, const ModelConfig& config,
+                           kernels::Backend& backend, const WeightParts& parts) {
     Loader load(file, backend, Loader::Measure{});
     ModelWeights nothing;
     load_ends(load, config, nothing);
     load_blocks(load, config, parts, nothing);
-    return load.kept_bytes() + backend.load_bytes();
+    return {.kept_bytes = load.kept_bytes(),
+            .loading_bytes = backend.load_bytes(),
+            .inputs_max = load.inputs_max()};
 }
 
 tl::expected<ModelWeights, ModelError> load_weights(const GgufFile& file, const ModelConfig& config,

@@ -64,10 +64,16 @@ struct WeightParts {
     bool with_mtp = true;  // blocks that only drafts use
 };
 
-/// Device memory that load_weights takes, its scratch included; reads no weights. Tensors that are
-/// missing or wrong count nothing: loading names them.
-std::uint64_t measure_weights(const GgufFile& file, const ModelConfig& config,
-                              kernels::Backend& backend, const WeightParts& parts);
+/// Device memory of weights.
+struct WeightNeed {
+    std::uint64_t kept_bytes = 0;
+    std::uint64_t loading_bytes = 0;  // beside them, until the backend is prepared
+    std::int32_t inputs_max = 0;      // largest K of any matrix
+};
+/// What load_weights takes; reads no weights. Tensors that are missing or wrong count nothing:
+/// loading names them.
+WeightNeed measure_weights(const GgufFile& file, const ModelConfig& config,
+                           kernels::Backend& backend, const WeightParts& parts);
 
 /// Puts every tensor of `parts` on the backend. `positions` is the length of the rotary table. A
 /// missing or misshapen tensor, a type the backend refuses, or a tensor that would change the

@@ -154,7 +154,8 @@ std::vector<std::pair<std::string, std::uint64_t>> device_memory(const MemoryPla
     return {{"weights", plan.weight_bytes},
             {"kv", plan.kv_bytes + plan.state_bytes},
             {"checkpoints", plan.snapshots_on_device ? plan.snapshot_bytes : 0},
-            {"workspace", plan.replay_bytes + plan.buffer_bytes + plan.rope_bytes}};
+            {"workspace",
+             plan.replay_bytes + plan.buffer_bytes + plan.rope_bytes + plan.scratch_bytes}};
 }
 
 std::string fingerprint_of(const ServedModel& model) {

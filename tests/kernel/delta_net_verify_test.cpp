@@ -270,5 +270,15 @@ TEST(DeltaNetVerifyDeathTest, StepsThatTheBuffersCannotHoldAreOurMistake) {
                  "count as tokens");
 }
 
+TEST(DeltaNetVerifyDeathTest, ARingThatRowsTakenBackWouldOverwriteIsOurMistake) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const Layer layer(Form{.drafts = 3});
+    const Inputs in(layer.form, 8, 3);
+    Runner runner(layer);
+    runner.conv_ring.shape[1] = layer.form.ring() - 1;
+    EXPECT_DEATH(runner.run({{.inputs = &in, .begin = 0, .rows = 4, .slot = 1, .commits = false}}),
+                 "holds all taps");
+}
+
 }  // namespace
 }  // namespace kernels::test

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::uint64_t kGib = 1ULL << 30;
-constexpr MemorySupply kPlenty{.free_bytes = 1ULL << 42};
+const MemorySupply kPlenty{.free_bytes = 1ULL << 42};
 constexpr std::int32_t kHuge = std::numeric_limits<std::int32_t>::max();
 
 struct Shape {
@@ -95,7 +95,7 @@ TEST(MemoryPlanTest, CountsPagesSlotsAndBytes) {
     EXPECT_EQ(plan->rope_bytes, 1000ULL * 64 * 4);
     EXPECT_EQ(plan->replay_bytes, 0U);
     EXPECT_EQ(plan->snapshot_bytes, plan->limits.snapshot_bytes) << "one place at least";
-    EXPECT_EQ(plan->reserve_bytes, kPlenty.free_bytes / 32);
+    EXPECT_EQ(plan->reserve_bytes, kGib) << "a 32nd, at most 1 GiB of a GPU";
     EXPECT_EQ(plan->device_bytes(), plan->kv_bytes + plan->state_bytes + plan->rope_bytes +
                                         plan->buffer_bytes + plan->reserve_bytes);
 }
@@ -161,7 +161,8 @@ TEST(MemoryPlanTest, SnapshotsAreAsManyAsTheirMemoryHolds) {
     EXPECT_EQ(device.snapshot_bytes, 10 * slot);
     supply.is_host = true;
     const MemoryPlan host = *plan_memory(small_hybrid(), options, supply);
-    EXPECT_EQ(host.device_bytes(), device.device_bytes() + 10 * slot)
+    EXPECT_EQ(host.device_bytes() - host.reserve_bytes,
+              device.device_bytes() - device.reserve_bytes + 10 * slot)
         << "on the CPU they come out of the same memory";
     options.snapshot_memory_bytes = slot - 1;
     EXPECT_EQ(plan_memory(small_hybrid(), options, supply)->limits.snapshots, 1)
@@ -259,6 +260,37 @@ TEST(MemoryPlanTest, WeightsAreTakenOutOfWhatIsFree) {
                                      {.free_bytes = kGib, .weight_bytes = kGib - (1 << 20)});
     ASSERT_FALSE(refused.has_value());
     EXPECT_THAT(refused.error().text(), HasSubstr("no context fits"));
+}
+
+TEST(MemoryPlanTest, TheBackendIsAskedForItsScratchByTheLimitsOfThePlan) {
+    const RunnerOptions options{.context = 4096, .sequences_max = 3, .step_rows_max = 200};
+    kernels::StepLimits asked;
+    MemorySupply supply{.free_bytes = 8 * kGib, .inputs_max = 1024};
+    const MemoryPlan without = *plan_memory(small_hybrid(), options, supply);
+    supply.scratch_bytes = [&](const kernels::StepLimits& limits) {
+        asked = limits;
+        return kGib;
+    };
+    const MemoryPlan with = *plan_memory(small_hybrid(), options, supply);
+    EXPECT_EQ(with.scratch_bytes, kGib);
+    EXPECT_EQ(with.device_bytes(), without.device_bytes() + kGib);
+    EXPECT_EQ(asked.rows, 200);
+    EXPECT_EQ(asked.seqs, 3);
+    EXPECT_EQ(asked.inputs_max, 1024);
+    EXPECT_EQ(asked.vocabulary, 4096);
+    EXPECT_EQ(asked.blocks_per_seq, 64);
+    supply.free_bytes = kGib;
+    const auto refused = plan_memory(small_hybrid(), options, supply);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_THAT(refused.error().text(), HasSubstr("no context fits"));
+}
+
+TEST(MemoryPlanTest, WhatLoadingTakesIsSparedUntilTheWeightsAreThere) {
+    const RunnerOptions options{.context = 4096};
+    MemorySupply supply{.free_bytes = 8 * kGib, .weight_bytes = kGib};
+    const std::uint64_t bytes = plan_memory(small_hybrid(), options, supply)->device_bytes();
+    supply.loading_bytes = 64 << 20;
+    EXPECT_EQ(plan_memory(small_hybrid(), options, supply)->device_bytes(), bytes + (64 << 20));
 }
 
 TEST(MemoryPlanTest, TheLargeModelOnRealCards) {
