@@ -35,9 +35,9 @@ Result<Json> read_part(const Json& part, const std::string& path) {
     return Json{{"type", "text"}, {"text", *text}};
 }
 
+/// The parts of a content that is no string.
 Result<Json> read_content(const Json* content, const std::string& path) {
     if (content == nullptr) return Json("");
-    if (content->is_string()) return *content;
     if (!content->is_array()) return wrong_type(path, "a string or an array of parts");
     Json parts = Json::array();
     for (std::size_t i = 0; i < content->size(); ++i) {
@@ -128,7 +128,7 @@ Result<void> read_assistant(Json& message, const std::string& path, const JsonLi
     return {};
 }
 
-Result<Json> read_message(const Json& message, const std::string& path, const JsonLimits& limits) {
+Result<Json> read_message(Json message, const std::string& path, const JsonLimits& limits) {
     if (!message.is_object()) return wrong_type(path, "an object");
     const Json* const role = find_member(message, "role");
     if (role == nullptr) {
@@ -146,17 +146,19 @@ Result<Json> read_message(const Json& message, const std::string& path, const Js
     if (const Json* id = find_member(message, "tool_call_id"); id != nullptr && !id->is_string()) {
         return wrong_type(path + ".tool_call_id", "a string");
     }
-    Result<Json> content = read_content(find_member(message, "content"), path + ".content");
-    if (!content) return content;
-    Json out = message;
-    out["role"] = name;
-    out["content"] = std::move(*content);
+    const Json* const content = find_member(message, "content");
+    if (content == nullptr || !content->is_string()) {
+        Result<Json> parts = read_content(content, path + ".content");
+        if (!parts) return parts;
+        message["content"] = std::move(*parts);
+    }
+    message["role"] = name;
     if (name == "assistant") {
-        if (Result<void> read = read_assistant(out, path, limits); !read) {
+        if (Result<void> read = read_assistant(message, path, limits); !read) {
             return tl::unexpected(read.error());
         }
     }
-    return out;
+    return message;
 }
 
 bool has_role(const Json& message, std::string_view role) {
@@ -214,18 +216,18 @@ void order_tool_messages(Json::array_t& messages) {
 
 }  // namespace
 
-Result<Json> read_messages(const Json& messages, const JsonLimits& limits) {
+Result<Json> read_messages(Json messages, const JsonLimits& limits) {
     if (messages.empty()) {
         return fail(ErrorCode::kInvalidValue, "'messages' must not be empty.", "messages");
     }
-    Json out = Json::array();
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-        Result<Json> message = read_message(messages[i], indexed("messages", i), limits);
+    auto& list = messages.get_ref<Json::array_t&>();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        Result<Json> message = read_message(std::move(list[i]), indexed("messages", i), limits);
         if (!message) return message;
-        out.push_back(std::move(*message));
+        list[i] = std::move(*message);
     }
-    order_tool_messages(out.get_ref<Json::array_t&>());
-    return out;
+    order_tool_messages(list);
+    return messages;
 }
 
 }  // namespace proto

@@ -9,6 +9,7 @@
 namespace proto {
 
 /// What ChatRequest::messages promises, or the first fault with its path.
-Result<Json> read_messages(const Json& messages, const JsonLimits& limits);
+/// Takes the tree: the text of a conversation is moved, not copied.
+Result<Json> read_messages(Json messages, const JsonLimits& limits);
 
 }  // namespace proto

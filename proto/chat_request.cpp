@@ -126,11 +126,10 @@ Result<ChatRequest> parse_chat_request(std::string_view body_text, const Request
     if (Result<void> checked = check_fields(*body, kChat, request); !checked) {
         return tl::unexpected(checked.error());
     }
-    const Json* const messages = find_member(*body, "messages");
-    if (messages == nullptr) {
+    if (find_member(*body, "messages") == nullptr) {
         return fail(ErrorCode::kMissingRequiredParameter, "'messages' is missing.", "messages");
     }
-    Result<Json> read_all = read_messages(*messages, limits.json);
+    Result<Json> read_all = read_messages(std::move((*body)["messages"]), limits.json);
     if (!read_all) return tl::unexpected(read_all.error());
     request.messages = std::move(*read_all);
     if (Result<void> read = read_generation_fields(*body, limits.vocabulary, request); !read) {

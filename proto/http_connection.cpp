@@ -72,10 +72,20 @@ void HttpConnection::on_readable() {
         client_left();
         return;
     }
-    input_.append(scratch.data(), count);
+    take_bytes({scratch.data(), count});
     received_total_ += count;
     input_wake_.cancel();
     start_read();
+}
+
+void HttpConnection::take_bytes(std::string_view bytes) {
+    if (body_sink_ != nullptr && input().empty()) {
+        const std::string_view of_body = bytes.substr(0, body_sink_left_);
+        body_sink_->append(of_body);
+        body_sink_left_ -= of_body.size();
+        bytes.remove_prefix(of_body.size());
+    }
+    input_.append(bytes);
 }
 
 void HttpConnection::client_left() {
@@ -267,6 +277,9 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
     BodyRead result;
     BodyProgress progress;
     input_max_ = kBodyReadAheadBytes;
+    const std::uint64_t length = head.content_length.value_or(0);
+    const bool is_direct = !head.is_chunked && body != nullptr && length <= bytes_max;
+    if (is_direct) body->reserve(length);  // the hook has counted it, and pages come with bytes
     // The rate is looked at in windows: a body may pause, but not for longer than two of them.
     const double window_s = std::chrono::duration<double>(options.body_grace).count();
     const double window_bytes_min = window_s * static_cast<double>(options.body_rate_min);
@@ -280,7 +293,15 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
             co_return result;
         }
         if (*is_complete) co_return result;
+        if (is_direct) {
+            body_sink_ = body;
+            body_sink_left_ = length - progress.received;
+        }
         const Arrival arrival = co_await wait_input(window_end);
+        if (is_direct) {
+            body_sink_ = nullptr;
+            progress.received = length - body_sink_left_;
+        }
         if (arrival == Arrival::kEnd) {
             result.end = BodyEnd::kClientLeft;
             co_return result;

@@ -102,6 +102,7 @@ private:
     // input
     void start_read();
     void on_readable();
+    void take_bytes(std::string_view bytes);
     /// Waits until bytes beyond those already there arrive.
     boost::asio::awaitable<Arrival> wait_input(Clock::time_point deadline);
     [[nodiscard]] std::string_view input() const {
@@ -164,6 +165,9 @@ private:
     std::size_t input_begin_ = 0;
     std::size_t input_max_ = kHeadBytesMax;  // read ahead that this moment allows
     std::uint64_t received_total_ = 0;
+    /// While a body of known length is read: where its bytes go without resting in `input_`.
+    std::string* body_sink_ = nullptr;
+    std::size_t body_sink_left_ = 0;
     bool is_reading_ = false;
     bool is_input_ended_ = false;  // FIN, RST or abort
     bool is_aborted_ = false;

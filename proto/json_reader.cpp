@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,33 @@
 
 namespace proto {
 namespace {
+
+/// How many bytes at the start of `text` are ASCII and mean themselves in a string. Prompts are
+/// long and made of little else, so eight bytes are looked at in one step: a byte is special when
+/// its high bit is set, when taking 0x20 from it borrows, or when it equals a quote or a backslash
+/// (the exclusive or is then zero, and taking one borrows). A borrow may also mark the byte above,
+/// which only ends the fast steps early.
+std::size_t plain_length(std::string_view text) {
+    constexpr std::uint64_t kOnes = 0x0101010101010101U;
+    constexpr std::uint64_t kHighs = 0x8080808080808080U;
+    std::size_t length = 0;
+    for (; text.size() - length >= sizeof(std::uint64_t); length += sizeof(std::uint64_t)) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, text.data() + length, sizeof(word));
+        const std::uint64_t quote = word ^ (kOnes * '"');
+        const std::uint64_t slash = word ^ (kOnes * '\\');
+        const std::uint64_t special =
+            word | (word - kOnes * 0x20) | (quote - kOnes) | (slash - kOnes);
+        if ((special & kHighs) != 0) break;
+    }
+    const auto is_plain = [](char c) {
+        const auto byte = static_cast<unsigned char>(c);
+        return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+    };
+    while (length < text.size() && is_plain(text[length]))
+        ++length;
+    return length;
+}
 
 /// Recursive descent, one function per kind of value; recursion is bounded by depth_max before it
 /// is entered. The first failure is kept and every function returns false from then on.
@@ -32,6 +61,8 @@ public:
     }
 
 private:
+    using Member = std::pair<std::string, Json>;
+
     bool refuse(ErrorCode code, std::string_view what, std::size_t offset) {
         failed_ = true;
         error_.code = code;
@@ -122,13 +153,13 @@ private:
         const std::size_t begin = position_;
         if (!enter(depth)) return false;
         out = Json::object();
-        // The ordered map is a vector of pairs; its own insertion searches the whole of it, which
-        // would make a large object quadratic. Keys are compared once, at the end.
-        auto& members =
-            static_cast<std::vector<Json::object_t::value_type>&>(out.get_ref<Json::object_t&>());
         if (!at_end() && peek() == '}') return ++position_, true;
+        // Members of the objects that are open now, one above the other. They move into their
+        // object when all are known: its vector has constant keys, so that growing it would copy
+        // every value that is there already.
+        const std::size_t first = open_members_.size();
         while (true) {
-            if (members.size() == limits_.members_max) {
+            if (open_members_.size() - first == limits_.members_max) {
                 return refuse(ErrorCode::kInvalidValue, "an object has too many members",
                               position_);
             }
@@ -141,7 +172,7 @@ private:
                 if (is_field) error_.param = printable(key, 64);
                 return false;
             }
-            members.emplace_back(std::move(key), std::move(value));
+            open_members_.emplace_back(std::move(key), std::move(value));
             skip_space();
             if (at_end()) {
                 return refuse(ErrorCode::kInvalidJson, "an object is not closed", position_);
@@ -154,7 +185,16 @@ private:
             if (c == '}') break;
             skip_space();
         }
-        return keys_are_unique(members, begin);
+        const std::span<Member> mine = std::span(open_members_).subspan(first);
+        if (!keys_are_unique(mine, begin)) return false;
+        // The ordered map is a vector of pairs; its own insertion would search the whole of it.
+        auto& members =
+            static_cast<std::vector<Json::object_t::value_type>&>(out.get_ref<Json::object_t&>());
+        members.reserve(mine.size());
+        for (auto& [key, value] : mine)
+            members.emplace_back(std::move(key), std::move(value));
+        open_members_.resize(first);
+        return true;
     }
 
     bool read_key(std::string& key) {
@@ -175,8 +215,7 @@ private:
         return true;
     }
 
-    bool keys_are_unique(const std::vector<Json::object_t::value_type>& members,
-                         std::size_t object_begin) {
+    bool keys_are_unique(std::span<const Member> members, std::size_t object_begin) {
         std::vector<std::string_view> keys;
         keys.reserve(members.size());
         for (const auto& member : members)
@@ -192,17 +231,19 @@ private:
 
     bool read_string(std::string& out) {
         const std::size_t begin = position_++;
+        std::size_t run = position_;  // bytes from here on stand for themselves
         while (true) {
-            std::size_t end = position_;
-            while (end < text_.size() && is_plain(text_[end]))
-                ++end;
-            out.append(text_, position_, end - position_);
-            position_ = end;
+            position_ += plain_length(text_.substr(position_));
             if (at_end()) return refuse(ErrorCode::kInvalidJson, "a string is not closed", begin);
             const char c = peek();
-            if (c == '"') return ++position_, true;
+            if (c == '"') {
+                out.append(text_, run, position_ - run);
+                return ++position_, true;
+            }
             if (c == '\\') {
+                out.append(text_, run, position_ - run);
                 if (!read_escape(out)) return false;
+                run = position_;
                 continue;
             }
             if (static_cast<unsigned char>(c) < 0x20) {
@@ -210,14 +251,8 @@ private:
             }
             const std::size_t length = utf8_sequence_length(text_.substr(position_, 4));
             if (length == 0) return refuse(ErrorCode::kInvalidJson, "invalid UTF-8", position_);
-            out.append(text_, position_, length);
             position_ += length;
         }
-    }
-
-    static bool is_plain(char c) {
-        const auto byte = static_cast<unsigned char>(c);
-        return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
     }
 
     bool read_escape(std::string& out) {
@@ -402,6 +437,7 @@ private:
 
     std::string_view text_;
     const JsonLimits& limits_;
+    std::vector<Member> open_members_;
     std::size_t position_ = 0;
     std::size_t value_count_ = 0;
     bool failed_ = false;

@@ -100,6 +100,7 @@ void SseDecoder::end_line() {
 std::size_t SseBoundaryScanner::feed(std::string_view bytes) {
     std::size_t boundary = 0;
     std::size_t position = 0;
+    SseLineEnds line_ends(bytes);
     while (position < bytes.size()) {
         const char c = bytes[position++];
         if (std::exchange(after_cr_, c == '\r') && c == '\n') {
@@ -115,7 +116,7 @@ std::size_t SseBoundaryScanner::feed(std::string_view bytes) {
         }
         is_at_boundary_ = false;
         line_is_empty_ = false;
-        position = std::min(bytes.find_first_of("\r\n", position), bytes.size());
+        position = line_ends.next(position);
     }
     return boundary;
 }

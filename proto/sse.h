@@ -3,6 +3,7 @@
 // A line ends with LF, CR LF or CR; an empty line ends an event. Readers take pieces cut anywhere.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,25 @@ private:
     std::size_t event_bytes_ = 0;
     bool has_data_ = false, after_cr_ = false, is_first_line_ = true, is_failed_ = false;
     std::optional<SseEvent> ready_;
+};
+
+/// Line ends of one text, looked for in rising order. LF and CR are each searched ahead on their
+/// own, so that a text without CR is not searched for one again at every line.
+class SseLineEnds {
+public:
+    explicit SseLineEnds(std::string_view text)
+        : text_(text), lf_(text.find('\n')), cr_(text.find('\r')) {}
+
+    /// The first LF or CR at or after `from`; the text's size when there is none.
+    std::size_t next(std::size_t from) {
+        if (lf_ < from) lf_ = text_.find('\n', from);
+        if (cr_ < from) cr_ = text_.find('\r', from);
+        return std::min({lf_, cr_, text_.size()});
+    }
+
+private:
+    std::string_view text_;
+    std::size_t lf_, cr_;  // npos: no more
 };
 
 /// For a relay: where, in the bytes as they pass, events end. Keeps its place between pieces.

@@ -42,6 +42,8 @@ public:
     /// Serves until a signal or the launcher ends it. Returns the exit code.
     int run();
 
+    [[nodiscard]] boost::asio::any_io_executor executor() { return loop_.get_executor(); }
+
 private:
     boost::asio::awaitable<void> read_announcements(int fd);
     boost::asio::awaitable<void> watch_death_pipe(int fd);

@@ -20,29 +20,28 @@ std::uint64_t word_at(const char* bytes) {
 }  // namespace
 
 SipHasher::SipHasher(SipKey key)
-    : v0_(key.first ^ 0x736f6d6570736575U),
-      v1_(key.second ^ 0x646f72616e646f6dU),
-      v2_(key.first ^ 0x6c7967656e657261U),
-      v3_(key.second ^ 0x7465646279746573U) {}
+    : state_{.v0 = key.first ^ 0x736f6d6570736575U,
+             .v1 = key.second ^ 0x646f72616e646f6dU,
+             .v2 = key.first ^ 0x6c7967656e657261U,
+             .v3 = key.second ^ 0x7465646279746573U} {}
 
-void SipHasher::round() {
-    v0_ += v1_;
-    v1_ = std::rotl(v1_, 13) ^ v0_;
-    v0_ = std::rotl(v0_, 32);
-    v2_ += v3_;
-    v3_ = std::rotl(v3_, 16) ^ v2_;
-    v0_ += v3_;
-    v3_ = std::rotl(v3_, 21) ^ v0_;
-    v2_ += v1_;
-    v1_ = std::rotl(v1_, 17) ^ v2_;
-    v2_ = std::rotl(v2_, 32);
+inline void SipHasher::State::round() {
+    v0 += v1;
+    v1 = std::rotl(v1, 13) ^ v0;
+    v0 = std::rotl(v0, 32);
+    v2 += v3;
+    v3 = std::rotl(v3, 16) ^ v2;
+    v0 += v3;
+    v3 = std::rotl(v3, 21) ^ v0;
+    v2 += v1;
+    v1 = std::rotl(v1, 17) ^ v2;
+    v2 = std::rotl(v2, 32);
 }
 
-void SipHasher::add_word(std::uint64_t word) {
-    v3_ ^= word;
+inline void SipHasher::State::add_word(std::uint64_t word) {
+    v3 ^= word;
     round();
-    round();
-    v0_ ^= word;
+    v0 ^= word;
 }
 
 void SipHasher::add_bytes(std::string_view bytes) {
@@ -51,12 +50,17 @@ void SipHasher::add_bytes(std::string_view bytes) {
         tail_ |= std::uint64_t{static_cast<unsigned char>(bytes[at++])}
                  << (8 * (length_++ % kWordBytes));
         if (length_ % kWordBytes == 0) {
-            add_word(tail_);
+            state_.add_word(tail_);
             tail_ = 0;
         }
     }
-    for (; bytes.size() - at >= kWordBytes; at += kWordBytes, length_ += kWordBytes)
-        add_word(word_at(bytes.data() + at));
+    // In registers for the length of a text: this loop sees every byte of every prompt.
+    State state = state_;
+    const std::size_t words_begin = at;
+    for (; bytes.size() - at >= kWordBytes; at += kWordBytes)
+        state.add_word(word_at(bytes.data() + at));
+    length_ += at - words_begin;
+    state_ = state;
     for (; at < bytes.size(); ++at, ++length_) {
         tail_ |= std::uint64_t{static_cast<unsigned char>(bytes[at])}
                  << (8 * (length_ % kWordBytes));
@@ -75,12 +79,12 @@ void SipHasher::add_text(std::string_view text) {
 }
 
 std::uint64_t SipHasher::value() const {
-    SipHasher end = *this;
+    State end = state_;
     end.add_word(tail_ | (std::uint64_t{length_ & 0xff} << 56));
-    end.v2_ ^= 0xff;
-    for (int i = 0; i < 4; ++i)
+    end.v2 ^= 0xff;
+    for (int i = 0; i < 3; ++i)
         end.round();
-    return end.v0_ ^ end.v1_ ^ end.v2_ ^ end.v3_;
+    return end.v0 ^ end.v1 ^ end.v2 ^ end.v3;
 }
 
 }  // namespace router

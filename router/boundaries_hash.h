@@ -1,5 +1,7 @@
-// SipHash-2-4 over a stream of values: 64 bits with a secret key, so that nobody outside can make
-// two prompts collide on purpose. A collision would cost a wrong hint, never a wrong answer.
+// SipHash-1-3 over a stream of values: 64 bits with a secret key, so that nobody outside can make
+// two prompts collide on purpose. A collision would cost a wrong hint, never a wrong answer, so the
+// rounds are those that hash tables use, half of the paper's 2-4: every byte of every prompt
+// passes.
 //
 // Every value is fed with its kind and length: ("ab", "c") and ("a", "bc") differ.
 // Source: Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF".
@@ -31,10 +33,14 @@ public:
     [[nodiscard]] std::uint64_t value() const;
 
 private:
-    void round();
-    void add_word(std::uint64_t word);
+    /// The four words that the algorithm mixes.
+    struct State {
+        std::uint64_t v0, v1, v2, v3;
+        void round();
+        void add_word(std::uint64_t word);
+    };
 
-    std::uint64_t v0_, v1_, v2_, v3_;
+    State state_;
     std::uint64_t tail_ = 0;  // the bytes of an unfinished word
     std::size_t length_ = 0;
 };

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <utility>
 
-#include "proto/json.h"
 #include "router/policy_record.h"
 
 namespace router {
@@ -18,9 +17,13 @@ double milliseconds(Clock::duration time) {
     return std::round(std::chrono::duration<double, std::milli>(time).count() * 10) / 10;
 }
 
-proto::Json milliseconds_or_null(const std::optional<Clock::duration>& time) {
-    return time ? proto::Json(milliseconds(*time)) : proto::Json();
+std::optional<double> milliseconds_of(const std::optional<Clock::duration>& time) {
+    if (!time) return std::nullopt;
+    return milliseconds(*time);
 }
+
+/// Enough for a record with four candidates.
+constexpr std::size_t kRecordTextBytes = 1536;
 
 }  // namespace
 
@@ -72,31 +75,42 @@ std::vector<const DecisionRecord*> DecisionRing::find(std::string_view request_i
 
 std::string decision_record_json(const DecisionRecord& record) {
     const RequestRecord& request = record.request;
-    proto::Json json{{"number", record.number},
-                     {"request_id", record.request_id},
-                     {"ended", utc_text(record.ended_at)},
-                     {"status", record.status},
-                     {"outcome", std::string(name_of(request.outcome))},
-                     {"model", request.model},
-                     {"class", std::string(name_of(request.priority_class))},
-                     {"stream", request.is_stream},
-                     {"attempts", request.attempts},
-                     {"queue_ms", milliseconds_or_null(request.queued)},
-                     {"total_ms", milliseconds(record.total)},
-                     {"prompt", request.prompt_tokens},
-                     {"predicted_cached", request.matched_tokens},
-                     {"cached", request.cached_tokens}};
-    json["generated"] =
-        request.generated_tokens ? proto::Json(*request.generated_tokens) : proto::Json();
-    json["expected_ttft_ms"] =
-        request.decision ? proto::Json(std::round(1e3 * request.expected_ttft_s)) : proto::Json();
-    json["ttft_ms"] = milliseconds_or_null(request.ttft);
-    if (!request.error.empty()) json["error"] = request.error;
-    if (!request.trace_id.empty()) json["trace_id"] = request.trace_id;
-    std::string text = proto::json_text(json);
-    text.pop_back();  // the decision has a text of its own
-    return text + R"(,"decision":)" +
-           (request.decision ? decision_json(*request.decision) : "null") + "}";
+    std::string text;
+    text.reserve(kRecordTextBytes);
+    JsonLine line(text);
+    line.open('{');
+    line.member("number", record.number);
+    line.member("request_id", record.request_id);
+    line.member("ended", utc_text(record.ended_at));
+    line.member("status", record.status);
+    line.member("outcome", name_of(request.outcome));
+    line.member("model", request.model);
+    line.member("class", name_of(request.priority_class));
+    line.member("stream", request.is_stream);
+    line.member("attempts", request.attempts);
+    line.member("queue_ms", milliseconds_of(request.queued));
+    line.member("total_ms", milliseconds(record.total));
+    line.member("prompt", request.prompt_tokens);
+    line.member("predicted_cached", request.matched_tokens);
+    line.member("cached", request.cached_tokens);
+    line.member("generated", request.generated_tokens);
+    line.name("expected_ttft_ms");
+    if (request.decision) {
+        line.value(std::round(1e3 * request.expected_ttft_s));
+    } else {
+        line.value(nullptr);
+    }
+    line.member("ttft_ms", milliseconds_of(request.ttft));
+    if (!request.error.empty()) line.member("error", request.error);
+    if (!request.trace_id.empty()) line.member("trace_id", request.trace_id);
+    line.name("decision");
+    if (request.decision) {
+        write_decision(line, *request.decision);
+    } else {
+        line.value(nullptr);
+    }
+    line.close('}');
+    return text;
 }
 
 }  // namespace router

@@ -7,11 +7,12 @@
 #include <system_error>
 
 #include <CLI/CLI.hpp>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "router/app.h"
 #include "router/config.h"
+#include "router/log_sink.h"
 
 namespace {
 
@@ -19,13 +20,14 @@ constexpr int kExitInternal = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitPortInUse = 6;
 
-void set_up_log(const std::string& level) {
+std::shared_ptr<router::LogSink> set_up_log(const std::string& level) {
     // One thread logs, so the sink needs no lock; stderr is the launcher's to read.
-    auto logger = std::make_shared<spdlog::logger>(
-        "router", std::make_shared<spdlog::sinks::stderr_sink_st>());
+    auto sink = std::make_shared<router::LogSink>(STDERR_FILENO);
+    auto logger = std::make_shared<spdlog::logger>("router", sink);
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l router %v");
     logger->set_level(spdlog::level::from_str(level));
     spdlog::set_default_logger(std::move(logger));
+    return sink;
 }
 
 }  // namespace
@@ -34,8 +36,9 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);  // a closed peer is an error code of the write
     try {
         const router::Config config = router::parse_command_line(argc, argv);
-        set_up_log(config.log_level);
+        const auto log_sink = set_up_log(config.log_level);
         router::App app(config);
+        const router::LogBatching batching(*log_sink, app.executor());
         return app.run();
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) {  // --help, --version

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "proto/json.h"
-
 namespace router {
 namespace {
 
@@ -12,38 +10,49 @@ double rounded(double seconds) {
     return std::round(seconds * 1e6) / 1e6;
 }
 
-proto::Json candidate_json(const Candidate& candidate) {
-    proto::Json json{{"replica", candidate.replica.index}};
-    if (!candidate.can_start()) json["obstacle"] = std::string(name_of(candidate.obstacle));
-    if (!candidate.is_candidate()) return json;
-    const CostTerms& terms = candidate.terms;
-    json["cost_s"] = rounded(terms.total());
-    json["queue_s"] = rounded(terms.queue_s);
-    json["prefill_s"] = rounded(terms.prefill_s);
-    json["saved_s"] = rounded(terms.saved_s);
-    json["decode_s"] = rounded(terms.decode_s);
-    json["kv_s"] = rounded(terms.kv_s);
-    json["slot_s"] = rounded(terms.slot_s);
-    json["matched"] = candidate.matched_tokens;
-    return json;
+void write_candidate(JsonLine& line, const Candidate& candidate) {
+    line.open('{');
+    line.member("replica", candidate.replica.index);
+    if (!candidate.can_start()) line.member("obstacle", name_of(candidate.obstacle));
+    if (candidate.is_candidate()) {
+        const CostTerms& terms = candidate.terms;
+        line.member("cost_s", rounded(terms.total()));
+        line.member("queue_s", rounded(terms.queue_s));
+        line.member("prefill_s", rounded(terms.prefill_s));
+        line.member("saved_s", rounded(terms.saved_s));
+        line.member("decode_s", rounded(terms.decode_s));
+        line.member("kv_s", rounded(terms.kv_s));
+        line.member("slot_s", rounded(terms.slot_s));
+        line.member("matched", candidate.matched_tokens);
+    }
+    line.close('}');
 }
 
 }  // namespace
 
-std::string decision_json(const Decision& decision) {
-    proto::Json json = proto::Json::object();
-    if (decision.replica) json["replica"] = decision.replica->index;
+void write_decision(JsonLine& line, const Decision& decision) {
+    line.open('{');
+    if (decision.replica) line.member("replica", decision.replica->index);
     if (decision.verdict == Verdict::kDispatch) {
-        json["reason"] = std::string(name_of(decision.reason));
-        json["matched"] = decision.matched_tokens;
-        json["uncached"] = decision.uncached_tokens;
-        json["is_big"] = decision.is_big;
-        json["expected_ttft_ms"] = std::round(1e3 * decision.expected_ttft_s);
+        line.member("reason", name_of(decision.reason));
+        line.member("matched", decision.matched_tokens);
+        line.member("uncached", decision.uncached_tokens);
+        line.member("is_big", decision.is_big);
+        line.member("expected_ttft_ms", std::round(1e3 * decision.expected_ttft_s));
     }
-    json["candidates"] = proto::Json::array();
+    line.name("candidates");
+    line.open('[');
     for (const Candidate& candidate : decision.candidates)
-        json["candidates"].push_back(candidate_json(candidate));
-    return proto::json_text(json);
+        write_candidate(line, candidate);
+    line.close(']');
+    line.close('}');
+}
+
+std::string decision_json(const Decision& decision) {
+    std::string text;
+    JsonLine line(text);
+    write_decision(line, decision);
+    return text;
 }
 
 }  // namespace router

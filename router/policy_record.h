@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "router/json_line.h"
 #include "router/policy.h"
 
 namespace router {
@@ -13,5 +14,7 @@ namespace router {
 ///  "candidates":[{"replica":0,"cost_s":1.2,"queue_s":…,"prefill_s":…,…},
 ///                {"replica":1,"obstacle":"not_ready"},…]}
 [[nodiscard]] std::string decision_json(const Decision& decision);
+/// The same as a value of `line`.
+void write_decision(JsonLine& line, const Decision& decision);
 
 }  // namespace router

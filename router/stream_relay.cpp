@@ -5,21 +5,14 @@
 namespace router {
 namespace {
 
-/// True when `events` has a line that is `name`, a colon, at most one space, and `value`.
-bool has_line(std::string_view events, std::string_view name, std::string_view value) {
-    const auto is_line_end = [](char c) { return c == '\n' || c == '\r'; };
-    for (std::size_t at = events.find(value); at != std::string_view::npos;
-         at = events.find(value, at + 1)) {
-        const std::size_t end = at + value.size();
-        if (end < events.size() && !is_line_end(events[end])) continue;
-        std::size_t begin = at;
-        if (begin > 0 && events[begin - 1] == ' ') --begin;
-        if (begin < name.size() + 1 || events[begin - 1] != ':') continue;
-        begin -= name.size() + 1;
-        if (events.substr(begin, name.size()) != name) continue;
-        if (begin == 0 || is_line_end(events[begin - 1])) return true;
+/// True when `line` is `name`, a colon, at most one space, and `value`.
+bool is_field(std::string_view line, std::string_view name, std::string_view value) {
+    if (line.size() <= name.size() || !line.starts_with(name) || line[name.size()] != ':') {
+        return false;
     }
-    return false;
+    line.remove_prefix(name.size() + 1);
+    if (line.starts_with(' ')) line.remove_prefix(1);
+    return line == value;
 }
 
 }  // namespace
@@ -49,8 +42,14 @@ std::string_view StreamRelay::feed(std::string_view bytes) {
 }
 
 void StreamRelay::look_for_end(std::string_view events) {
-    has_done_ = has_done_ || has_line(events, "data", "[DONE]");
-    has_error_ = has_error_ || has_line(events, "event", "error");
+    proto::SseLineEnds line_ends(events);
+    for (std::size_t begin = 0; begin < events.size();) {
+        const std::size_t end = line_ends.next(begin);
+        const std::string_view line = events.substr(begin, end - begin);
+        has_done_ = has_done_ || is_field(line, "data", "[DONE]");
+        has_error_ = has_error_ || is_field(line, "event", "error");
+        begin = end + 1;
+    }
 }
 
 }  // namespace router

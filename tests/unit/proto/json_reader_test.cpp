@@ -191,6 +191,30 @@ TEST(JsonReaderTest, R17HostileDepthNeedsNoStack) {
     });
 }
 
+TEST(JsonReaderTest, SpecialBytesAreSeenAtEveryPlaceOfAString) {
+    const std::string letters = "abcdefghijklmnopqrstuvwxyz0123456789~!# ";
+    for (std::size_t at = 0; at <= letters.size(); ++at) {
+        const std::string before = letters.substr(0, at);
+        const std::string after = letters.substr(at);
+        for (const auto& [sent, meant] : {std::pair<std::string, std::string>{R"(\")", "\""},
+                                          {R"(\\)", "\\"},
+                                          {"\xC3\xA9", "\xC3\xA9"},
+                                          {"\x7F", "\x7F"},
+                                          {R"(\n)", "\n"}}) {
+            const auto value = read_json("\"" + before + sent + after + "\"");
+            ASSERT_TRUE(value) << sent << " at " << at;
+            EXPECT_EQ(*value, before + meant + after) << sent << " at " << at;
+        }
+        for (const std::string& broken :
+             {std::string("\x1F"), std::string("\n"), std::string(1, '\0'), std::string("\x80"),
+              std::string("\xFF")}) {
+            EXPECT_FALSE(read_json("\"" + before + broken + after + "\"")) << "at " << at;
+        }
+        const auto ended = read_json("\"" + before + "\"" + after);
+        EXPECT_EQ(ended.has_value(), after.empty()) << "at " << at;
+    }
+}
+
 TEST(JsonReaderTest, ReadJsonObjectWantsAnObject) {
     EXPECT_TRUE(proto::read_json_object("{}"));
     EXPECT_EQ(proto::read_json_object("[]").error().code, ErrorCode::kInvalidType);

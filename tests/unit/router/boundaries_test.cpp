@@ -39,8 +39,8 @@ TEST(SipHashTest, GivesTheVectorsOfItsPaper) {
     for (char c = 0; c < 15; ++c)
         bytes.push_back(c);
     hash.add_bytes(bytes);
-    EXPECT_EQ(hash.value(), 0xa129ca6149be45e5U);
-    EXPECT_EQ(SipHasher(kKey).value(), 0x726fdb47dd0e0e31U) << "of nothing";
+    EXPECT_EQ(hash.value(), 0xd320d86d2a519956U);
+    EXPECT_EQ(SipHasher(kKey).value(), 0xabac0158050fc4dcU) << "of nothing";
 }
 
 TEST(SipHashTest, DoesNotDependOnHowTheBytesAreCut) {
