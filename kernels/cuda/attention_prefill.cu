@@ -107,6 +107,10 @@ __device__ std::uint32_t pack_pair(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
+/// To a few units in the last place.
+__device__ float quick_sigmoid(float x) {
+    return __fdividef(1.0F, 1.0F + exp2_of(-1.44269504F * x));
+}
 __device__ void barrier_of_attenders() {
     asm volatile("bar.sync 1, %0;" ::"n"(kAttendThreads) : "memory");
 }
@@ -213,35 +217,38 @@ private:
 
     static constexpr int kValues = kDim / kWarpLanes;  // of a head per lane
     static constexpr int kPairs = kValues / 2;         // of rotated values, at most
+    static constexpr int kHeadsOfWarp = kPrefillColumns / kAttendWarps;
+    static constexpr int kBatch = 4;  // of them on their way together
     struct Head {
         float v[kValues], cosine[kPairs], sine[kPairs];
     };
-    __device__ void load(Head& head, int column) const {
+    __device__ void load(Head& head, int column, int position) const {
         const AttentionParams& a = p_.attention;
         const int lane = lane_index();
-        if (row_of(column) >= columns_.rows) {
-#pragma unroll
-            for (int i = 0; i < kValues; ++i)
-                head.v[i] = 0.0F;
-            return;
-        }
-        const float* in = query_of(column);
-        const int m = columns_.first_row + row_of(column);
+        const bool is_there = row_of(column) < columns_.rows;
+        const float* in = query_of(is_there ? column : 0);
 #pragma unroll
         for (int i = 0; i < kValues; ++i)
-            head.v[i] = in[lane + kWarpLanes * i];
-        if (a.n_rot == 0) return;
-        const float* rope = a.rope + a.step.position[m] * a.rope_stride;
+            head.v[i] = is_there ? in[lane + kWarpLanes * i] : 0.0F;
+        const float* rope = a.rope + position * a.rope_stride;
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
-            const int pair = min(lane + kWarpLanes * i, a.n_rot / 2 - 1);
-            head.cosine[i] = rope[pair];
-            head.sine[i] = rope[a.n_rot / 2 + pair];
+            const int pair = lane + kWarpLanes * i;
+            const bool turns = pair < a.n_rot / 2;
+            head.cosine[i] = turns ? rope[pair] : 1.0F;
+            head.sine[i] = turns ? rope[a.n_rot / 2 + pair] : 0.0F;
+        }
+    }
+    __device__ void load_batch(Head (&heads)[kBatch], int batch, int positions) const {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            const int nth = batch * kBatch + i;
+            load(heads[i], warp_index() + kAttendWarps * nth, __shfl_sync(~0U, positions, nth));
         }
     }
 
-    /// Norm and rotation as prepare_head has them, one head ahead of its use; rows past the last
-    /// are zeros.
+    /// Norm and rotation as prepare_head has them, a batch of heads ahead of its use: what a head
+    /// costs is latency. Rows past the last are zeros.
     __device__ void prepare_queries() {
         const AttentionParams& a = p_.attention;
         const int lane = lane_index();
@@ -253,50 +260,67 @@ private:
 #pragma unroll
         for (int i = 0; i < kValues; ++i)
             norm[i] = a.q_norm != nullptr ? a.q_norm[lane + kWarpLanes * i] : 1.0F;
-        Head head{};
-        load(head, warp_index());
+        static_assert(kHeadsOfWarp <= kWarpLanes && kHeadsOfWarp % kBatch == 0);
+        const int own_row = row_of(warp_index() + kAttendWarps * (lane % kHeadsOfWarp));
+        const int positions = a.step.position[columns_.first_row + min(own_row, columns_.rows - 1)];
+        Head heads[kBatch], next[kBatch];
+        load_batch(heads, 0, positions);
 #pragma unroll 1
-        for (int column = warp_index(); column < kPrefillColumns; column += kAttendWarps) {
-            Head next{};
-            if (column + kAttendWarps < kPrefillColumns) load(next, column + kAttendWarps);
-            float factor = 1.0F;
-            if (a.q_norm != nullptr) {
+        for (int batch = 0; batch < kHeadsOfWarp / kBatch; ++batch) {
+            load_batch(next, min(batch + 1, kHeadsOfWarp / kBatch - 1), positions);
+            float factors[kBatch];
+#pragma unroll
+            for (int i = 0; i < kBatch; ++i) {
                 float squares = 0.0F;
 #pragma unroll
-                for (int i = 0; i < kValues; ++i)
-                    squares = fmaf(head.v[i], head.v[i], squares);
-                factor = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + a.norm_eps);
+                for (int j = 0; j < kValues; ++j)
+                    squares = fmaf(heads[i].v[j], heads[i].v[j], squares);
+                factors[i] =
+                    a.q_norm == nullptr
+                        ? 1.0F
+                        : 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + a.norm_eps);
             }
-            __syncwarp();  // the head before is read
 #pragma unroll
-            for (int i = 0; i < kValues; ++i)
-                shared[lane + kWarpLanes * i] = head.v[i] * (factor * norm[i]);
-            __syncwarp();  // all of it is there before pairs are read across lanes
-            const int pairs = a.n_rot / 2;
+            for (int i = 0; i < kBatch; ++i)
+                put(heads[i], factors[i], norm, shared,
+                    warp_index() + kAttendWarps * (batch * kBatch + i));
 #pragma unroll
-            for (int i = 0; i < kPairs; ++i) {  // a pair belongs to one lane
-                const int pair = lane + kWarpLanes * i;
-                if (pair >= pairs) continue;
-                const int first = a.is_adjacent ? 2 * pair : pair;
-                const int second = a.is_adjacent ? 2 * pair + 1 : pair + pairs;
-                const float x = shared[first];
-                const float y = shared[second];
-                shared[first] = x * head.cosine[i] - y * head.sine[i];
-                shared[second] = x * head.sine[i] + y * head.cosine[i];
-            }
-            __syncwarp();  // rotated before anyone reads
-            if (lane < kDim / 8) {
-                std::uint32_t w[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    w[i] = pack_pair(shared[8 * lane + 2 * i], shared[8 * lane + 2 * i + 1]);
-                store_words(base_ + L::at(column, lane, L::kQueryBlockBytes), w[0], w[1], w[2],
-                            w[3]);
-            }
-            head = next;
+            for (int i = 0; i < kBatch; ++i)
+                heads[i] = next[i];
         }
         publish_to_tensor_cores();
         barrier_of_attenders();  // all queries are there
+    }
+
+    /// A head through `shared` [kDim], the warp's, to the queries.
+    __device__ void put(const Head& head, float factor, const float (&norm)[kValues], float* shared,
+                        int column) const {
+        const AttentionParams& a = p_.attention;
+        const int lane = lane_index();
+        const int pairs = a.n_rot / 2;
+        __syncwarp();  // the head before is read
+#pragma unroll
+        for (int i = 0; i < kValues; ++i)
+            shared[lane + kWarpLanes * i] = head.v[i] * (factor * norm[i]);
+        __syncwarp();  // all of it is there before pairs are read across lanes
+#pragma unroll
+        for (int i = 0; i < kPairs; ++i) {  // a pair belongs to one lane
+            const int pair = lane + kWarpLanes * i;
+            if (pair >= pairs) continue;
+            const int first = a.is_adjacent ? 2 * pair : pair;
+            const int second = a.is_adjacent ? 2 * pair + 1 : pair + pairs;
+            const float x = shared[first];
+            const float y = shared[second];
+            shared[first] = x * head.cosine[i] - y * head.sine[i];
+            shared[second] = x * head.sine[i] + y * head.cosine[i];
+        }
+        __syncwarp();  // rotated before anyone reads
+        if (lane >= kDim / 8) return;
+        std::uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            w[i] = pack_pair(shared[8 * lane + 2 * i], shared[8 * lane + 2 * i + 1]);
+        store_words(base_ + L::at(column, lane, L::kQueryBlockBytes), w[0], w[1], w[2], w[3]);
     }
 
     // ---- attention
@@ -448,26 +472,32 @@ private:
             float* y = a.y + (columns_.first_row + row) * a.y_stride +
                        static_cast<std::int64_t>(head_of(column + 8 * j)) * kDim;
             const float factor = 1.0F / total;
+            // All gates are on their way before the first store, which may be to the same place
+            // for all the compiler knows.
+            float2 gate[L::kBlocks * 8];
 #pragma unroll
-            for (int b = 0; b < L::kBlocks; ++b)
+            for (int i = 0; i < L::kBlocks * 8; ++i) {
+                const int d = 8 * i + 2 * (lane_index() % 4);
+                gate[i] = !a.has_gate  ? float2{0.0F, 0.0F}
+                          : p_.is_wide ? *reinterpret_cast<const float2*>(gates + d)
+                                       : float2{gates[d], gates[d + 1]};
+            }
 #pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    const int d = kBlockDims * b + 8 * i + 2 * (lane_index() % 4);
-                    float2 value = {out[b][4 * i + 2 * j] * factor,
-                                    out[b][4 * i + 2 * j + 1] * factor};
-                    if (a.has_gate) {
-                        const float2 gate = p_.is_wide ? *reinterpret_cast<const float2*>(gates + d)
-                                                       : float2{gates[d], gates[d + 1]};
-                        value.x *= sigmoid(gate.x);
-                        value.y *= sigmoid(gate.y);
-                    }
-                    if (p_.is_wide) {
-                        *reinterpret_cast<float2*>(y + d) = value;
-                    } else {
-                        y[d] = value.x;
-                        y[d + 1] = value.y;
-                    }
+            for (int i = 0; i < L::kBlocks * 8; ++i) {
+                const int d = 8 * i + 2 * (lane_index() % 4);
+                float2 value = {out[i / 8][i % 8 * 4 + 2 * j] * factor,
+                                out[i / 8][i % 8 * 4 + 2 * j + 1] * factor};
+                if (a.has_gate) {
+                    value.x *= quick_sigmoid(gate[i].x);
+                    value.y *= quick_sigmoid(gate[i].y);
                 }
+                if (p_.is_wide) {
+                    *reinterpret_cast<float2*>(y + d) = value;
+                } else {
+                    y[d] = value.x;
+                    y[d + 1] = value.y;
+                }
+            }
         }
     }
 

@@ -43,11 +43,11 @@ __device__ void dequantise_packed(const DequantiseParams& p) {
     const int lane = lane_index();
     const std::uint32_t base = shared_address(shared);
     const LaneTable table{.base = base, .offset = static_cast<std::uint32_t>(4 * lane)};
-    const std::int64_t units = std::int64_t{p.tiles} * p.k_records;
-    const std::int64_t stride = std::int64_t{gridDim.x} * kDequantiseWarps;
-    std::int64_t unit = std::int64_t{blockIdx.x} * kDequantiseWarps + warp_index();
-    const auto source = [&](std::int64_t at) {
-        return RecordSource{p.from + at * Layout::kBytes, at < units ? 1 : 0};
+    const int units = p.tiles * p.k_records;  // below 2^31: a slice is
+    const int stride = static_cast<int>(gridDim.x) * kDequantiseWarps;
+    int unit = static_cast<int>(blockIdx.x) * kDequantiseWarps + warp_index();
+    const auto source = [&](int at) {
+        return RecordSource{p.from + std::int64_t{at} * Layout::kBytes, at < units ? 1 : 0};
     };
     Format format{};
 #pragma unroll
@@ -91,14 +91,14 @@ __device__ void dequantise_packed(const DequantiseParams& p) {
         }
         format.side.load(next, lane);
         __syncwarp();
-        const std::int64_t tile = unit / p.k_records;
-        const int input = static_cast<int>(unit % p.k_records) * kRecordInputs + 8 * lane;
-        std::uint16_t* to = p.y + tile * kTileRows * p.ld + input;
+        const int tile = unit / p.k_records;
+        const int input = unit % p.k_records * kRecordInputs + 8 * lane;
+        std::uint16_t* to = p.y + std::int64_t{tile} * kTileRows * p.ld + input;
         if (input < p.ld)
 #pragma unroll
             for (int row = 0; row < kTileRows; ++row)
-                *reinterpret_cast<uint4*>(to + row * p.ld) =
-                    load_shared16(stage + row * kStageRowBytes + 16 * lane);
+                store_global16(to + row * p.ld,
+                               load_shared16(stage + row * kStageRowBytes + 16 * lane));
         __syncwarp();
     }
 }

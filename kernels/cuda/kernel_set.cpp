@@ -123,6 +123,7 @@ constexpr KernelName kNames[] = {
     {"linear_iq4_xs_1", "linear_block256"},
     {"linear_iq4_xs_8", "linear_block256"},
     {"cast_rows", "prefill"},
+    {"cast_rows_short", "prefill"},
     {"finish_rows", "prefill"},
     {"finish_sums", "prefill"},
     // One for each of kMatmulTypes, then two for each of kDequantiseFileTypes.

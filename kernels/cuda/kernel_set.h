@@ -53,6 +53,7 @@ enum class KernelId : std::size_t {
     kMatmulPairFirst = kMatmulWholeFirst + 4,   // then one for each of kMatmulTypes
     kLinearFirst = kMatmulPairFirst + 7,  // then one row and eight rows of each of kLinearTypes
     kCastRows = kLinearFirst + 30,
+    kCastRowsShort,
     kFinishRows,
     kFinishSums,
     kDequantiseFirst,                             // one of each of kMatmulTypes

@@ -152,6 +152,12 @@ struct DequantiseParams {
     std::uint32_t* largest;  // [1] bits of the largest |scale * w| so far; the other kernel
 };
 
+// Threads of cast_rows, and of cast_rows_short, which takes rows of up to so many inputs.
+inline constexpr int kCastThreads = 512;
+inline constexpr int kCastShortThreads = 256, kCastShortInputs = 3 * 8 * kCastShortThreads;
+/// Outputs of a thread of finish_sums.
+inline constexpr int kFinishColumns = 4;
+
 /// Rows of x as cuBLASLt reads them.
 struct CastRowsParams {
     const std::int32_t* rows;  // [1] live rows
@@ -176,6 +182,7 @@ struct FinishParams {
     std::int64_t y_stride;
     std::int32_t columns;
     LinearEpilogue epilogue;
+    bool is_wide;  // finish_sums may read and write y by 16 bytes
 };
 
 /// Repacks file rows that lie on the device (packed.h).

@@ -127,8 +127,11 @@ void cast_rows(const OpContext& context, const LinearJob& job, float* added) {
     p.added = added;
     p.added_stride = job.y_stride;
     p.added_columns = static_cast<std::int32_t>(job.matrix->n);
-    context.kernels->launch(KernelId::kCastRows,
-                            {.x = job.rows, .threads = kThreads, .overlaps_previous = true},
+    const bool is_short = p.ld <= kCastShortInputs;
+    context.kernels->launch(is_short ? KernelId::kCastRowsShort : KernelId::kCastRows,
+                            {.x = job.rows,
+                             .threads = is_short ? kCastShortThreads : kCastThreads,
+                             .overlaps_previous = true},
                             context.stream, p);
 }
 
@@ -148,8 +151,10 @@ void finish(const OpContext& context, const LinearJob& job, const Slice& slice,
     p.y_stride = job.y_stride;
     p.columns = static_cast<std::int32_t>(is_pair ? slice.rows() / 2 : slice.rows());
     p.epilogue = range.epilogue;
+    p.is_wide = is_aligned16(p.y) && p.y_stride % kFinishColumns == 0;
+    constexpr std::int64_t kBlockColumns = std::int64_t{kThreads} * kFinishColumns;
     context.kernels->launch(KernelId::kFinishSums,
-                            {.x = (p.columns + kThreads - 1) / kThreads,
+                            {.x = (p.columns + kBlockColumns - 1) / kBlockColumns,
                              .y = job.rows,
                              .threads = kThreads,
                              .overlaps_previous = true},

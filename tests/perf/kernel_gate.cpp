@@ -92,7 +92,7 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
             kernel.name.starts_with("attention_prefill_") ||
             kernel.name.starts_with("delta_step_") || kernel.name.starts_with("dequantise_") ||
             kernel.name.starts_with("largest_") || kernel.name.starts_with("finish_") ||
-            kernel.name == "cast_rows";
+            kernel.name.starts_with("cast_rows");
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return entry.name == "matmul_mma" &&
                    kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
