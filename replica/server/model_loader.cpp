@@ -136,7 +136,7 @@ RunnerOptions runner_options(const ServerOptions& options) {
     RunnerOptions runner;
     runner.context = options.context;
     runner.sequences_max = options.sequences;
-    runner.step_rows_max = std::max(options.step_token_budget, options.sequences);
+    runner.step_rows_max = std::max(options.step_token_budget_or_default(), options.sequences);
     runner.kv_dtype = options.kv == KvType::kF16 ? kernels::DType::kF16 : kernels::DType::kF32;
     runner.kv_tokens = options.kv_tokens;
     if (options.has_prefix_cache) {
@@ -183,7 +183,7 @@ std::unique_ptr<Engine> start_engine(const ServerOptions& options, const LoadHoo
     engine.waiting_max =
         static_cast<std::int32_t>(proto::kPromptsMax) * (options.sequences + options.waiting_max());
     engine.queued_tokens_max = options.queued_tokens_bound(model.max_model_len());
-    engine.step_token_budget = options.step_token_budget;
+    engine.step_token_budget = options.step_token_budget_or_default();
     engine.step_time_target = options.step_time_target_or_default();
     engine.has_prefix_cache = options.has_prefix_cache;
     engine.draft_tokens_max = model.limits.draft_tokens_max;

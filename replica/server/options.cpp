@@ -105,9 +105,9 @@ void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--sequences", options.sequences, "sequences running at once")
         ->check(CLI::Range(1, kSequencesMax))
         ->capture_default_str();
-    app.add_option("--step-token-budget", options.step_token_budget, "tokens of one step")
-        ->check(CLI::Range(1, 65536))
-        ->capture_default_str();
+    app.add_option("--step-token-budget", options.step_token_budget,
+                   "tokens of one step (default 64 on a CPU, 4096 on a GPU)")
+        ->check(CLI::Range(1, 65536));
     add_words(app, "--kv", options.kv, {{"f16", KvType::kF16}, {"f32", KvType::kF32}},
               "type of the KV cache: f16 or f32 (default f16)");
     app.add_option("--served-name", options.served_name, "model id in the API");
@@ -180,6 +180,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         options.served_name = std::filesystem::path(options.model_path).stem().string();
     }
     return {std::move(options), {}, 0};
+}
+
+int ServerOptions::step_token_budget_or_default() const {
+    constexpr int kGpu = 4096, kCpu = 64;
+    return step_token_budget.value_or(is_cpu() ? kCpu : kGpu);
 }
 
 std::chrono::milliseconds ServerOptions::step_time_target_or_default() const {

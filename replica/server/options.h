@@ -30,10 +30,12 @@ struct ServerOptions {
     std::vector<int> cores;     // pin the threads here
     int context = 0;            // tokens of one sequence; 0: the model's, bounded
     int sequences = 4;          // running at once
-    /// Small enough on a CPU that a prefill cancelled midway frees its places soon (24 ms after the
-    /// reset with the demo model on one thread, where the whole prefill takes 0.49 s), large enough
-    /// that a weight is decoded once for many rows.
-    int step_token_budget = 64;
+    /// Rows of a step at most. Default on a CPU: few enough that a prefill cancelled midway frees
+    /// its places soon (24 ms after the reset with the demo model on one thread, where the whole
+    /// prefill takes 0.49 s), enough that a weight is decoded once for many rows. On a GPU: enough
+    /// that products run at full rate (kernels/README.md); a 27B takes 0.35 s for such a step, and
+    /// less by step_time_target while others decode.
+    std::optional<int> step_token_budget;
     KvType kv = KvType::kF16;
     std::int64_t kv_tokens = 0;  // of all sequences together; 0: a whole context for each
     /// While sequences decode, prompt chunks shrink so that a step takes about this long; 0: never.
@@ -71,6 +73,7 @@ struct ServerOptions {
     /// Waiting entries: four per running sequence, as the API document says.
     int waiting_max() const { return 4 * sequences; }
     bool is_cpu() const { return device == "cpu"; }
+    int step_token_budget_or_default() const;
     std::chrono::milliseconds step_time_target_or_default() const;
     std::uint64_t checkpoint_bytes_max(std::uint64_t free_bytes) const;
     std::int64_t queued_tokens_bound(std::int64_t max_model_len) const;

@@ -76,8 +76,12 @@ TEST(OptionsTest, DefaultsFollowFromMemoryContextAndDevice) {
     EXPECT_EQ(options.checkpoint_bytes_max(64 * kGiB), 2 * kGiB);
     EXPECT_EQ(options.queued_tokens_bound(4096), 16 * 2048) << "half a context a waiting place";
     EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{200});
+    EXPECT_EQ(options.step_token_budget_or_default(), 64);
     options.device = "0";
     EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{100});
+    EXPECT_EQ(options.step_token_budget_or_default(), 4096);
+    options.step_token_budget = 512;
+    EXPECT_EQ(options.step_token_budget_or_default(), 512) << "what is asked for holds everywhere";
 }
 
 TEST(OptionsTest, AUsageErrorHasExitCodeTwoAndHelpHasZero) {
