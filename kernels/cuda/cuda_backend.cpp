@@ -11,6 +11,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/prefill_path.h"
 #include "kernels/cuda/registry.h"
+#include "kernels/cuda/sampler.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_timeline.h"
@@ -36,6 +37,7 @@ public:
           registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           attention_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           delta_net_(options.disabled_kernels),
+          sampler_(driver_, kernels_, facts_.shared_bytes_max, options.disabled_kernels),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),
           staging_(driver_, stream_.get()),
@@ -49,6 +51,7 @@ public:
         op_.stream = stream_.get();
         op_.step = &step_;
         op_.delta_net = &delta_net_;
+        op_.matmul.plans = &plans_;
         op_.attention.registry = &attention_registry_;
         op_.prefill = &prefill_.scratch();
     }
@@ -117,8 +120,6 @@ private:
     cuda::ScratchPlan plan_scratch(const StepLimits& limits) const;
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
-    void fetch_logits(const TensorView& logits);
-    void draw();
     void run_launches();
     void synchronize(const char* what) {
         check_cuda(driver_, driver_.stream_synchronize(stream_.get()), what);
@@ -132,6 +133,8 @@ private:
     cuda::MatmulRegistry registry_;
     cuda::AttentionRegistry attention_registry_;
     cuda::DeltaNetRegistry delta_net_;
+    cuda::Sampler sampler_;
+    cuda::MatmulPlans plans_;
     cuda::Stream stream_;
     cuda::Arena arena_;
     cuda::Staging staging_;
@@ -150,18 +153,10 @@ private:
     bool is_prepared_ = false;
     StepLimits limits_;
     cuda::StepUpload upload_;
-    cuda::PinnedBuffer host_logits_;  // [logit_rows, vocabulary]
-    SampleScratch sampling_;
 
     StepDescriptor step_;
     cuda::OpContext op_;
     bool in_step_ = false;
-    TensorView fetched_logits_;  // on the device; empty = nobody wants them
-    std::int32_t vocabulary_used_ = 0;
-    bool draws_ = false;
-    std::vector<std::int32_t> sampled_;
-    std::vector<std::uint8_t> error_;
-    std::vector<RowLogprobs> logprobs_;
     StepOutputs outputs_;
 };
 
@@ -195,6 +190,7 @@ std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
         entries.push_back(std::move(entry));
     for (KernelEntry& entry : delta_net_.entries(kernels_))
         entries.push_back(std::move(entry));
+    entries.push_back(sampler_.entry());
     entries.push_back(prefill_.entry());
     return entries;
 }
@@ -252,14 +248,12 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
     synchronize("upload of weights");
     weights_.end_loading();
     staging_.end_loading();
-    const auto logit_rows = static_cast<std::size_t>(limits.logit_rows);
-    const auto vocabulary = static_cast<std::size_t>(limits.vocabulary);
     try {
         const cuda::ScratchPlan plan = plan_scratch(limits);
         cuda::reserve_scratch(plan, facts_, driver_, arena_, op_);
         prefill_.reserve(plan, weights_.all(), arena_, driver_, op_);
         upload_ = cuda::StepUpload(driver_, limits);
-        host_logits_ = cuda::make_pinned_buffer(driver_, logit_rows * vocabulary * sizeof(float));
+        sampler_.reserve(limits);
     } catch (const cuda::CudaError& error) {
         if (error.status != cuda::kOutOfMemory) throw;
         return Refusal{"step scratch", std::to_string(limits.rows) + " rows",
@@ -267,10 +261,6 @@ std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
                        RefusalKind::kMemory};
     }
     op_.view = upload_.view();
-    sampling_.reserve(limits.vocabulary);
-    sampled_.resize(logit_rows);
-    error_.resize(logit_rows);
-    logprobs_.resize(logit_rows);
     synchronize("prepare");
     limits_ = limits;
     is_prepared_ = true;
@@ -313,8 +303,7 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
     context_.make_current();
     step_ = step;
     upload_.upload(step_, stream_.get());
-    fetched_logits_ = {};
-    draws_ = false;
+    sampler_.begin();
     outputs_ = {};
     in_step_ = true;
     launches_.clear();
@@ -387,7 +376,7 @@ void CudaBackendImpl::head(const HeadArgs& args) {
                               .x_stride = args.hidden.row_stride,
                               .y = args.logits.as<float>(),
                               .y_stride = args.logits.row_stride});
-    if (step_.wants_logits) fetch_logits(args.logits);
+    if (step_.wants_logits) sampler_.want_logits(args.logits);
 }
 
 void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
@@ -399,14 +388,6 @@ void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
            "an MTP pass says which hidden rows it joins");
     norm(args.hidden, args.hidden_norm_weight, args.norm_eps,
          columns(args.joined, args.table.k, args.table.k), op_.view.hidden_row);
-}
-
-/// The host wants them: finish_step downloads.
-void CudaBackendImpl::fetch_logits(const TensorView& logits) {
-    if (step_.logit_rows == 0) return;
-    assert(logits.row_stride == logits.shape[1] && "logits rows follow each other");
-    assert(logits.shape[1] <= limits_.vocabulary);
-    fetched_logits_ = logits;
 }
 
 /// Makes the launches that operations have written down.
@@ -422,50 +403,19 @@ void CudaBackendImpl::run_launches() {
 
 void CudaBackendImpl::sample(const SampleArgs& args) {
     assert(in_step_);
-    if (step_.wants_logits || !step_.sampling.empty()) fetch_logits(args.logits);
-    if (step_.sampling.empty()) return;
-    assert(static_cast<std::int32_t>(step_.sampling.size()) == step_.logit_rows);
-    draws_ = true;
-    vocabulary_used_ = args.vocabulary_used;
-}
-
-/// On the host, by the rules every backend shares; one round trip a step.
-void CudaBackendImpl::draw() {
-    const auto width = static_cast<std::size_t>(fetched_logits_.shape[1]);
-    const auto rows = static_cast<std::size_t>(step_.logit_rows);
-    const auto* logits = static_cast<const float*>(host_logits_.get());
-    for (std::size_t row = 0; row < rows; ++row) {
-        const SampledToken drawn = sample_row({logits + row * width, width}, step_.sampling[row],
-                                              vocabulary_used_, sampling_);
-        sampled_[row] = drawn.token;
-        error_[row] = drawn.error ? 1 : 0;
-        if (const std::int32_t top = step_.sampling[row].top_logprobs; top >= 0)
-            logprobs_[row] =
-                row_logprobs({logits + row * width, width}, vocabulary_used_, drawn, top);
-    }
-    outputs_.sampled = {sampled_.data(), rows};
-    outputs_.error = {error_.data(), rows};
-    if (wants_logprobs(step_.sampling)) outputs_.logprobs = {logprobs_.data(), rows};
+    if (step_.wants_logits) sampler_.want_logits(args.logits);
+    if (!step_.sampling.empty()) sampler_.sample(step_, args, stream_.get());
 }
 
 const StepOutputs& CudaBackendImpl::finish_step() {
     assert(in_step_ && "begin_step begins a step");
     run_launches();
-    const auto logit_count = static_cast<std::size_t>(step_.logit_rows * fetched_logits_.shape[1]);
-    if (!fetched_logits_.empty())
-        check_cuda(driver_,
-                   driver_.copy_to_host(host_logits_.get(), cuda::address_of(fetched_logits_),
-                                        logit_count * sizeof(float), stream_.get()),
-                   "download of logits");
-    synchronize("step");
+    sampler_.finish(step_, outputs_, stream_.get());
     if (is_tracing_) {
         traced_.clear();
         for (const cuda::TracedLaunch& launch : trace_.end())
             traced_.push_back({launch.name, launch.us});
     }
-    if (step_.wants_logits && !fetched_logits_.empty())
-        outputs_.logits = {static_cast<const float*>(host_logits_.get()), logit_count};
-    if (draws_) draw();
     in_step_ = false;
     return outputs_;
 }

@@ -33,6 +33,7 @@ constexpr KernelName kNames[] = {
     {"attention_prefill_64", "attention_prefill"},
     {"attention_prefill_128", "attention_prefill"},
     {"attention_prefill_256", "attention_prefill"},
+    {"sample_rows", "sample"},
     {"read_stream", "read_stream"},
     {"prepare_wide", "prepare_wide"},
     // One for each of kMatmulTypes, in its order; again; again; then three: 16, 32, 64 columns;
@@ -91,6 +92,11 @@ constexpr KernelName kNames[] = {
     {"matmul_q4_k_pair", "matmul_q4_k"},
     {"matmul_q4_0_pair", "matmul_q4_0"},
     {"matmul_iq4_nl_pair", "matmul_iq4_nl"},
+    // One for each of kMatmulMixes, in its order.
+    {"matmul_iq4_xs_q5_k_pair", "matmul_mixed"},
+    {"matmul_iq4_xs_q6_k_pair", "matmul_mixed"},
+    {"matmul_q4_k_q5_k_pair", "matmul_mixed"},
+    {"matmul_q4_k_q6_k_pair", "matmul_mixed"},
     // Two for each of kLinearTypes, in its order.
     {"linear_f32_1", "linear_float"},
     {"linear_f32_8", "linear_float"},
@@ -162,6 +168,8 @@ static_assert(kernel_after(KernelId::kMatmulWideFirst, kWideWidths* kMatmulTypes
               KernelId::kMatmulWholeFirst);
 static_assert(kernel_after(KernelId::kMatmulWholeFirst, kWholeTypes) == KernelId::kMatmulPairFirst);
 static_assert(kernel_after(KernelId::kMatmulPairFirst, kMatmulTypes.size()) ==
+              KernelId::kMatmulMixedFirst);
+static_assert(kernel_after(KernelId::kMatmulMixedFirst, std::size(kMatmulMixes)) ==
               KernelId::kLinearFirst);
 
 template <class List>
@@ -207,6 +215,10 @@ std::vector<KernelId> matmul_kernels(std::size_t type_index) {
         ids.push_back(kernel_after(KernelId::kMatmulWideFirst, kWideWidths * type_index + width));
     if (type_index < kWholeTypes)
         ids.push_back(kernel_after(KernelId::kMatmulWholeFirst, type_index));
+    for (std::size_t mix = 0; mix < std::size(kMatmulMixes); ++mix)
+        if (kMatmulMixes[mix].first == kMatmulTypes[type_index] ||
+            kMatmulMixes[mix].second == kMatmulTypes[type_index])
+            ids.push_back(kernel_after(KernelId::kMatmulMixedFirst, mix));
     return ids;
 }
 

@@ -43,7 +43,8 @@ enum class KernelId : std::size_t {
     kAttention8,
     kAttentionDecodeFirst,                               // head sizes 64, 128, 256
     kAttentionPrefillFirst = kAttentionDecodeFirst + 3,  // the same
-    kReadStream = kAttentionPrefillFirst + 3,
+    kSampleRows = kAttentionPrefillFirst + 3,
+    kReadStream,
     kPrepareWide,
     kPackFirst,                                 // one for each of kMatmulTypes
     kPeakFirst = kPackFirst + 7,                // then one for each of them
@@ -51,7 +52,8 @@ enum class KernelId : std::size_t {
     kMatmulWideFirst = kMatmulFirst + 7,        // then 16, 32 and 64 columns of each of them
     kMatmulWholeFirst = kMatmulWideFirst + 21,  // then one for each of the first kWholeTypes
     kMatmulPairFirst = kMatmulWholeFirst + 4,   // then one for each of kMatmulTypes
-    kLinearFirst = kMatmulPairFirst + 7,  // then one row and eight rows of each of kLinearTypes
+    kMatmulMixedFirst = kMatmulPairFirst + 7,   // then one for each of kMatmulMixes
+    kLinearFirst = kMatmulMixedFirst + 4,  // then one row and eight rows of each of kLinearTypes
     kCastRows = kLinearFirst + 30,
     kCastRowsShort,
     kFinishRows,
@@ -64,6 +66,15 @@ enum class KernelId : std::size_t {
 inline constexpr std::array kMatmulTypes = {DType::kIQ4_XS, DType::kQ6_K, DType::kQ5_K,
                                             DType::kQ8_0,   DType::kQ4_K, DType::kQ4_0,
                                             DType::kIQ4_NL};
+
+/// Types of two segments that one launch serves, in the order of their kernels.
+struct MatmulMix {
+    DType first, second;
+};
+inline constexpr MatmulMix kMatmulMixes[] = {{DType::kIQ4_XS, DType::kQ5_K},
+                                             {DType::kIQ4_XS, DType::kQ6_K},
+                                             {DType::kQ4_K, DType::kQ5_K},
+                                             {DType::kQ4_K, DType::kQ6_K}};
 
 /// Those that have a matmul_whole: the others lack registers for a record ahead and lose by it.
 inline constexpr std::size_t kWholeTypes = 4;

@@ -2,6 +2,8 @@
 // kernel has columns.
 #include <algorithm>
 #include <cassert>
+#include <iterator>
+#include <utility>
 
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/ops.h"
@@ -49,34 +51,35 @@ void launch_prepare(const OpContext& context, const LinearJob& job, std::int64_t
                             context.stream, p);
 }
 
-void launch_segment(const OpContext& context, const LinearJob& job, const OutputRange& range,
-                    const SegmentView& segment, std::int64_t first_row, std::int64_t rows) {
+MatmulQuery query_of(const OpContext& context, const LinearJob& job, const SegmentView& segment,
+                     std::int64_t rows) {
+    return {.dtype = static_cast<DType>(segment.dtype),
+            .step_rows = job.rows,
+            .rows = rows,
+            .tiles = tile_count(segment.outputs),
+            .k = job.matrix->k,
+            .multiprocessors = context.matmul.multiprocessors,
+            .shared_bytes_max = context.matmul.shared_bytes_max};
+}
+
+MatmulParams params_of(const OpContext& context, const LinearJob& job, const OutputRange& range,
+                       const SegmentView& segment, const MatmulPlan& plan, std::int64_t first_row) {
     const MatmulScratch& scratch = context.matmul;
-    const auto dtype = static_cast<DType>(segment.dtype);
-    const std::int64_t tiles = tile_count(segment.outputs);
-    const auto plan = matmul_plan({.dtype = dtype,
-                                   .step_rows = job.rows,
-                                   .rows = rows,
-                                   .tiles = tiles,
-                                   .k = job.matrix->k,
-                                   .multiprocessors = scratch.multiprocessors,
-                                   .shared_bytes_max = scratch.shared_bytes_max});
-    assert(plan.has_value() && "pack asks the plan before it packs");
     MatmulParams p{};
     p.rows = job.live_rows;
     p.first_row = static_cast<std::int32_t>(first_row);
     p.records = segment.blocks;
-    p.tiles = static_cast<std::int32_t>(tiles);
-    p.k_records = plan->cut.k_records;
-    p.groups = plan->cut.groups;
-    p.blocks = plan->cut.blocks;
+    p.tiles = static_cast<std::int32_t>(tile_count(segment.outputs));
+    p.k_records = plan.cut.k_records;
+    p.groups = plan.cut.groups;
+    p.blocks = plan.cut.blocks;
     p.input = input_of(job);
     p.x = scratch.x;
     p.weight_unit = segment.unit;
     p.x_factors = scratch.x_factors;
-    p.window_slots = plan->window_slots;
-    p.window_columns = plan->window_columns;
-    p.pair_slots = plan->pair_slots;
+    p.window_slots = plan.window_slots;
+    p.window_columns = plan.window_columns;
+    p.pair_slots = plan.pair_slots;
     p.bias = job.bias;
     p.y = range.y;
     p.y_stride = job.y_stride;
@@ -88,12 +91,54 @@ void launch_segment(const OpContext& context, const LinearJob& job, const Output
     p.epilogue = range.epilogue;
     p.partials = scratch.partials;
     p.arrivals = scratch.arrivals;
-    context.kernels->launch(matmul_kernel(matmul_type_index(dtype), plan->columns, plan->way),
-                            {.x = plan->cut.blocks,
-                             .threads = plan->threads,
-                             .shared_bytes = plan->shared_bytes,
+    return p;
+}
+
+void launch_segment(const OpContext& context, const LinearJob& job, const OutputRange& range,
+                    const SegmentView& segment, std::int64_t first_row, std::int64_t rows) {
+    const MatmulPlan& plan = context.matmul.plans->of(query_of(context, job, segment, rows));
+    const int type = matmul_type_index(static_cast<DType>(segment.dtype));
+    context.kernels->launch(matmul_kernel(type, plan.columns, plan.way),
+                            {.x = plan.cut.blocks,
+                             .threads = plan.threads,
+                             .shared_bytes = plan.shared_bytes,
                              .overlaps_previous = true},
-                            context.stream, p);
+                            context.stream,
+                            params_of(context, job, range, segment, plan, first_row));
+}
+
+/// All packed segments of the range as one launch, if they are two and a kernel has their types.
+bool launch_mix(const OpContext& context, const LinearJob& job, const OutputRange& range) {
+    const SegmentView* one = nullptr;
+    const SegmentView* other = nullptr;
+    for (const SegmentView& segment : job.matrix->used()) {
+        if (!touches(segment, range)) continue;
+        if (other != nullptr) return false;
+        (one == nullptr ? one : other) = &segment;
+    }
+    if (other == nullptr) return false;
+    for (std::size_t mix = 0; mix < std::size(kMatmulMixes); ++mix)
+        for (const auto& [first, second] : {std::pair(one, other), std::pair(other, one)}) {
+            if (static_cast<DType>(first->dtype) != kMatmulMixes[mix].first ||
+                static_cast<DType>(second->dtype) != kMatmulMixes[mix].second)
+                continue;
+            const std::optional<MatmulMixPlan>& plan =
+                context.matmul.plans->mix(query_of(context, job, *first, job.rows),
+                                          query_of(context, job, *second, job.rows));
+            if (!plan) return false;
+            const MatmulMixedParams p{
+                .first = params_of(context, job, range, *first, plan->first, 0),
+                .second = params_of(context, job, range, *second, plan->second, 0)};
+            context.kernels->launch(
+                kernel_after(KernelId::kMatmulMixedFirst, mix),
+                {.x = plan->first.cut.blocks + plan->second.cut.blocks,
+                 .threads = plan->first.threads,
+                 .shared_bytes = std::max(plan->first.shared_bytes, plan->second.shared_bytes),
+                 .overlaps_previous = true},
+                context.stream, p);
+            return true;
+        }
+    return false;
 }
 
 }  // namespace
@@ -102,6 +147,7 @@ void launch_matmul(const OpContext& context, const LinearJob& job, const OutputR
     const auto segments = job.matrix->used();
     if (std::ranges::none_of(segments, [&](const SegmentView& s) { return touches(s, range); }))
         return;
+    if (job.rows <= kMatmulFewColumns && launch_mix(context, job, range)) return;
     for (std::int64_t first = 0; first < job.rows; first += kMatmulColumnsMax) {
         const std::int64_t rows = std::min<std::int64_t>(kMatmulColumnsMax, job.rows - first);
         if (job.rows > kMatmulFewColumns) launch_prepare(context, job, first, rows);

@@ -66,16 +66,17 @@ __device__ inline void send_norms(const MatmulParams& p, const PairView& view, i
     }
 }
 
+/// The work of pair `pair` of p.blocks / 2.
 template <class Format>
-__device__ void matmul_pair(const MatmulParams& p) {
+__device__ void matmul_pair(const MatmulParams& p, int pair) {
     using Layout = RecordLayout<typename Format::Packed>;
     extern __shared__ uint4 shared[];
     const int lane = lane_index();
     const int warp = warp_index();
     const int rank = static_cast<int>(blockIdx.x) % 2;
     const MatmulCut tiles{.groups = p.tiles, .k_records = 1, .blocks = p.blocks / 2};
-    const int first_tile = tiles.begin(static_cast<int>(blockIdx.x) / 2);
-    const int tile_count = tiles.begin(static_cast<int>(blockIdx.x) / 2 + 1) - first_tile;
+    const int first_tile = tiles.begin(pair);
+    const int tile_count = tiles.begin(pair + 1) - first_tile;
     const int k_first = rank == 0 ? 0 : p.k_records / 2;
     const int k_count = rank == 0 ? p.k_records / 2 : p.k_records - p.k_records / 2;
     const MatmulCut cut{.groups = tile_count, .k_records = k_count, .blocks = kPairWarps};

@@ -91,8 +91,8 @@ bool is_whole(const MatmulQuery& query, const TypeFacts& facts, const MatmulCut&
 /// their tiles and a half of eight rows of x fit (kernels/README.md: 3 to 5 us a launch). A pair
 /// has one tile or more.
 bool is_pair(const MatmulQuery& query, const TypeFacts& facts, MatmulPlan& plan) {
-    const std::int32_t pairs =
-        static_cast<std::int32_t>(std::min<std::int64_t>(query.multiprocessors / 2, query.tiles));
+    const std::int32_t pairs = static_cast<std::int32_t>(std::min<std::int64_t>(
+        query.pairs_max > 0 ? query.pairs_max : query.multiprocessors / 2, query.tiles));
     const std::int32_t k_records = plan.cut.k_records;
     if (query.step_rows > kMatmulFewColumns || pairs < 1 || k_records < 2) return false;
     const std::int64_t tiles_max = (query.tiles + pairs - 1) / pairs;
@@ -202,6 +202,39 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
     plan.weight_bytes = query.tiles * k_records * record_bytes(query.dtype);
     plan.numerics_id = numerics_of(query, plan);
     return plan;
+}
+
+namespace {
+
+/// What a pair spends on a record, relative: bytes over the rate its loop reaches
+/// (kernels/README.md: 3.9 TB/s for IQ4_XS, 2.9 to 3.3 for the others).
+double record_cost(DType dtype) {
+    constexpr double kNibbleRate = 3.9;
+    constexpr double kOtherRate = 3.1;
+    const bool is_nibble = dtype == DType::kIQ4_XS || dtype == DType::kIQ4_NL ||
+                           dtype == DType::kQ4_0 || dtype == DType::kQ8_0;
+    return static_cast<double>(record_bytes(dtype)) / (is_nibble ? kNibbleRate : kOtherRate);
+}
+
+}  // namespace
+
+std::optional<MatmulMixPlan> matmul_mix_plan(MatmulQuery first, MatmulQuery second) {
+    const std::int32_t pairs = first.multiprocessors / 2;
+    if (first.step_rows > kMatmulFewColumns || pairs < 2) return std::nullopt;
+    const auto time_of = [](const MatmulQuery& query, std::int32_t share) {
+        return static_cast<double>((query.tiles + share - 1) / share) * record_cost(query.dtype);
+    };
+    std::int32_t best = 1;
+    for (std::int32_t share = 2; share < pairs; ++share)
+        if (std::max(time_of(first, share), time_of(second, pairs - share)) <
+            std::max(time_of(first, best), time_of(second, pairs - best)))
+            best = share;
+    first.pairs_max = best;
+    second.pairs_max = pairs - best;
+    const auto a = matmul_plan(first);
+    const auto b = matmul_plan(second);
+    if (!a || !b || a->way != MatmulWay::kPair || b->way != MatmulWay::kPair) return std::nullopt;
+    return MatmulMixPlan{*a, *b};
 }
 
 }  // namespace kernels::cuda

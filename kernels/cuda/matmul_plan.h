@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <tl/expected.hpp>
@@ -22,6 +23,9 @@ struct MatmulQuery {
     std::int64_t k = 0;
     std::int32_t multiprocessors = 0;
     std::int32_t shared_bytes_max = 0;  // of a block
+    std::int32_t pairs_max = 0;         // of blocks with kPair; 0 = as many as the device holds
+
+    bool operator==(const MatmulQuery&) const = default;
 };
 
 /// Which kernel: how work is cut over blocks.
@@ -48,6 +52,13 @@ struct MatmulPlan {
 
 /// The plan, or why there is none.
 tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query);
+
+/// Two segments of a matrix as one launch of pairs: the plan of each, with its share of the pairs.
+struct MatmulMixPlan {
+    MatmulPlan first, second;
+};
+/// None: not both go by pairs.
+std::optional<MatmulMixPlan> matmul_mix_plan(MatmulQuery first, MatmulQuery second);
 
 /// The power of two that puts a matrix's largest weight into [2^14, 2^15); 1 when it has none.
 float weight_unit(float peak);

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(kWholeThreads, 1)
 }
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kMatmulThreads, 1)
     matmul_q5_k_pair(const __grid_constant__ MatmulParams p) {
-    matmul_pair<Format>(p);
+    matmul_pair<Format>(p, static_cast<int>(blockIdx.x) / 2);
 }
 extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
     matmul_q5_k_wide_16(const __grid_constant__ MatmulParams p) {

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_registry.h"
 #include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/matmul_plans.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/params.h"
 
@@ -27,6 +28,7 @@ struct MatmulScratch {
     std::uint32_t* arrivals = nullptr;  // zero between launches
     std::int32_t multiprocessors = 0;
     std::int32_t shared_bytes_max = 0;
+    MatmulPlans* plans = nullptr;
 };
 
 /// Reserved by `prepare` for attention_decode.

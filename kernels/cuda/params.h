@@ -185,6 +185,11 @@ struct FinishParams {
     bool is_wide;  // finish_sums may read and write y by 16 bytes
 };
 
+/// Two segments of a matrix as one launch (matmul_mixed.cu).
+struct MatmulMixedParams {
+    MatmulParams first, second;
+};
+
 /// Repacks file rows that lie on the device (packed.h).
 struct PackParams {
     const std::uint8_t* rows;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/pack_host.h"
 #include "kernels/cuda/prefill_plan.h"
 #include "kernels/cuda/prefill_table.h"
+#include "kernels/cuda/sample_rows.h"
 
 namespace kernels::cuda {
 namespace {
@@ -59,6 +60,7 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
     plan.matmul_arrivals = tiles_max(query) * kFloatBytes;
     plan.attention_parts = attention_parts_floats(query.multiprocessors) * kFloatBytes;
     plan.attention_arrivals = kAttentionArrivals * kFloatBytes;
+    plan.sampling = sample_rules_bytes(limits.logit_rows) + sample_drawn_bytes(limits.logit_rows);
     plan_prefill(query, plan);
     return plan;
 }
@@ -68,7 +70,7 @@ std::uint64_t ScratchPlan::device_bytes() const {
     std::int64_t sum = 0;
     for (const std::int64_t bytes :
          {rows, x, x_factors, partials, matmul_arrivals, attention_parts, attention_arrivals,
-          prefill_exponents, prefill_weights, prefill_sums, prefill_workspace})
+          sampling, prefill_exponents, prefill_weights, prefill_sums, prefill_workspace})
         sum += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     return static_cast<std::uint64_t>(sum);
 }

@@ -59,6 +59,7 @@ std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
             cases.push_back(std::move(made));
     };
     add("rows", [&] { return row_cases(pair); });
+    add("sample", [&] { return sample_cases(pair, options); });
     add("delta_net", [&] { return delta_net_cases(pair, options); });
     add("attention", [&] { return attention_cases(pair, options); });
     add("mutation", [&] { return mutation_cases(pair); });
@@ -92,7 +93,7 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
             kernel.name.starts_with("attention_prefill_") ||
             kernel.name.starts_with("delta_step_") || kernel.name.starts_with("dequantise_") ||
             kernel.name.starts_with("largest_") || kernel.name.starts_with("finish_") ||
-            kernel.name.starts_with("cast_rows");
+            kernel.name.starts_with("cast_rows") || kernel.name == "sample_rows";
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return entry.name == "matmul_mma" &&
                    kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
@@ -130,7 +131,7 @@ int run(const Flags& flags) {
          .disabled_kernels =
              flags.plain
                  ? std::vector<std::string>{"matmul_mma", "attention_decode", "attention_prefill",
-                                            "delta_step", "matmul_cublaslt"}
+                                            "delta_step", "matmul_cublaslt", "sample_rows"}
                  : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
@@ -202,7 +203,8 @@ int main(int argc, char** argv) {
                  "with our fast kernels disabled: the turn of the fallbacks");
     app.add_flag("--no-times", flags.no_times, "checks only");
     app.add_option("--only", flags.only, "one group of cases")
-        ->check(CLI::IsMember({"rows", "delta_net", "attention", "mutation", "linear", "prefill"}));
+        ->check(CLI::IsMember(
+            {"rows", "sample", "delta_net", "attention", "mutation", "linear", "prefill"}));
     app.add_option("--cuda-lib-dir", flags.library_dir, "folder of libcublasLt.so.13");
     app.add_option("--json", flags.json_path, "file for the results");
     try {

@@ -21,7 +21,7 @@ inline constexpr StepLimits kLimits = {.rows = 8192,
                                        .seqs = 64,
                                        .logit_rows = 65,
                                        .blocks_per_seq = 4096,
-                                       .vocabulary = 4096,
+                                       .vocabulary = 248320,
                                        .inputs_max = 17408};
 
 std::vector<Case> linear_cases(Pair& pair, const CaseOptions& options);
@@ -30,6 +30,7 @@ std::vector<Case> prefill_cases(Pair& pair, const CaseOptions& options);
 /// Weights altered on the device only: each must be seen as an error.
 std::vector<Case> mutation_cases(Pair& pair);
 std::vector<Case> row_cases(Pair& pair);  // embed, mtp_join, head with sample
+std::vector<Case> sample_cases(Pair& pair, const CaseOptions& options);
 std::vector<Case> delta_net_cases(Pair& pair, const CaseOptions& options);
 std::vector<Case> attention_cases(Pair& pair, const CaseOptions& options);
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/kernel_set.h"
 #include "kernels/quant/format.h"
 #include "tests/kernel/kernel_support.h"
 #include "tests/kernel/shapes.h"
@@ -288,6 +289,21 @@ std::vector<LinearForm> forms(const CaseOptions& options) {
     for (const DType dtype : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0, DType::kBF16})
         all.push_back({.segments = {{dtype, 5120}}, .k = 6144, .rows_max = 9});
     all.push_back({.segments = {{DType::kQ6_K, 248320}}, .k = 1024, .rows_max = 3});  // 0.8B, head
+    // Two types as one launch; the in-projection and q/k/v of the 27B.
+    for (const cuda::MatmulMix& mix : cuda::kMatmulMixes)
+        for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kAddResidual})
+            all.push_back({.segments = {{mix.second, 72}, {mix.first, 520}},
+                           .k = 1536,
+                           .rows_max = 9,
+                           .epilogue = epilogue});
+    all.push_back({.segments = {{DType::kQ5_K, 10240}, {xs, 6240}},
+                   .k = 5120,
+                   .rows_max = 9,
+                   .has_norm = true});
+    all.push_back({.segments = {{xs, 13312}, {DType::kQ5_K, 1024}},
+                   .k = 5120,
+                   .rows_max = 9,
+                   .has_norm = true});
     // So many outputs that blocks own whole tiles, one more than divides.
     for (const DType dtype : {DType::kIQ4_XS, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0})
         all.push_back({.segments = {{dtype, 33809}}, .k = 768, .rows_max = 9, .has_norm = true});

@@ -204,6 +204,24 @@ TEST(MatmulPlanTest, WideKernelsHaveTheFewestColumnsThatHoldTheRows) {
         EXPECT_EQ(matmul_plan(query_of({5120, 6144}, rows, DType::kIQ4_XS))->columns, columns);
 }
 
+TEST(MatmulPlanTest, ALaunchOfTwoTypesSharesThePairsByWhatTheirRecordsCost) {
+    const auto mix = matmul_mix_plan(query_of({6240, 5120}, 1, DType::kIQ4_XS),
+                                     query_of({10240, 5120}, 1, DType::kQ5_K));
+    ASSERT_TRUE(mix.has_value());
+    EXPECT_EQ(mix->first.cut.blocks + mix->second.cut.blocks, kH200Multiprocessors);
+    EXPECT_LT(mix->first.cut.blocks, mix->second.cut.blocks);
+    EXPECT_LE(mix->first.shared_bytes, kH200SharedBytes);
+    EXPECT_LE(mix->second.shared_bytes, kH200SharedBytes);
+    const auto eight = matmul_mix_plan(query_of({6240, 5120}, 8, DType::kIQ4_XS),
+                                       query_of({10240, 5120}, 8, DType::kQ5_K));
+    EXPECT_EQ(mix->first.numerics_id, eight->first.numerics_id);
+    EXPECT_EQ(mix->second.numerics_id, eight->second.numerics_id);
+    EXPECT_FALSE(matmul_mix_plan(query_of({6240, 5120}, 9, DType::kIQ4_XS),
+                                 query_of({10240, 5120}, 9, DType::kQ5_K)));
+    EXPECT_FALSE(matmul_mix_plan(query_of({248320, 5120}, 1, DType::kIQ4_XS),
+                                 query_of({248320, 5120}, 1, DType::kQ5_K)));
+}
+
 TEST(MatmulPlanTest, RefusalsSayWhy) {
     EXPECT_THAT(matmul_plan(query_of({16, 576}, 1, DType::kIQ4_XS)).error(),
                 HasSubstr("no packed order"));
