@@ -163,6 +163,7 @@ asio::awaitable<std::optional<ClientError>> ClientCall::attempt(bool may_reuse) 
     if (end == ClientConnection::WriteEnd::kStalled) {
         co_return error(ClientErrorKind::kTimeout, key_ + " took no bytes in time");
     }
+    if (request_.on_sent && end == ClientConnection::WriteEnd::kWritten) request_.on_sent();
     // After kEnded an answer may still lie in the input: servers refuse and close.
     keep_alive_ = end == ClientConnection::WriteEnd::kWritten;
     const Clock::time_point deadline = deadline_after(request_.timeouts.head);

@@ -95,6 +95,8 @@ struct HttpClientRequest {
     std::shared_ptr<CancelHandle> cancel;  // may be empty
     /// Lives elsewhere until the head is there, in place of `body` (spares a copy for retries).
     std::shared_ptr<const std::string> shared_body;
+    /// Called when the kernel has taken all of it, for whoever measures that.
+    std::function<void()> on_sent;
 };
 
 enum class ReadStatus {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 namespace proto {
@@ -19,6 +19,9 @@ constexpr std::size_t kBodyReadAheadBytes = 256 * kKiB;
 // and the peer's kernel may then throw the answer away unread.
 constexpr std::chrono::milliseconds kLingerTime{1'000};
 constexpr std::size_t kLingerBytesMax = kMiB;
+// One that took the descriptor kept in reserve has this long to say what it wants.
+constexpr std::chrono::milliseconds kReservedHeaderRead{1'000};
+constexpr int kRetryAfterDescriptors = 1;  // seconds
 
 GateError gate_error(GateReason reason, ErrorCode code, std::string message) {
     return GateError{reason, {code, std::move(message), {}, {}, {}}};
@@ -35,46 +38,55 @@ bool is_get_or_head(const HttpRequestHead& head) {
 }  // namespace
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpServerCore> core, StreamProtocol::socket socket,
-                               std::string peer)
+                               std::string peer, bool is_reserved)
     : core_(std::move(core)),
-      socket_(std::move(socket)),
+      stream_(std::move(socket)),
       peer_(std::move(peer)),
-      input_wake_(socket_.get_executor()),
-      write_timer_(socket_.get_executor()) {
+      is_reserved_(is_reserved),
+      input_wake_(core_->executor),
+      write_timer_(core_->executor) {
     boost::system::error_code ignored;
-    local_address_ = address_text(socket_.local_endpoint(ignored));
+    local_address_ = address_text(stream_.socket().local_endpoint(ignored));
 }
 
 // --- input
 
 void HttpConnection::start_read() {
-    if (is_reading_ || is_input_ended_ || input().size() >= input_max_) return;
+    if (is_reading_ || is_input_ended_) return;
+    if (input().size() >= input_max_) {
+        if (exchange_ != nullptr) core_->watch_for_end(*this);
+        return;
+    }
     is_reading_ = true;
-    socket_.async_wait(StreamProtocol::socket::wait_read,
-                       [self = shared_from_this()](const boost::system::error_code& error) {
-                           self->is_reading_ = false;
-                           if (!error) self->on_readable();
-                       });
+    const auto read = [self = shared_from_this()](const boost::system::error_code& error) {
+        self->is_reading_ = false;
+        if (!error) self->on_readable();
+    };
+    if (stream_.may_hold_more()) {
+        asio::post(core_->executor, [read] { read({}); });
+    } else {
+        stream_.socket().async_wait(stream_.read_wait(), read);
+    }
 }
 
 void HttpConnection::on_readable() {
     if (is_input_ended_) return;
-    const std::size_t room = input_max_ - std::min(input().size(), input_max_);
     auto& scratch = core_->read_scratch;
     boost::system::error_code error;
-    const std::size_t count =
-        socket_.read_some(asio::buffer(scratch.data(), std::min(scratch.size(), room)), error);
-    if (error == asio::error::would_block || error == asio::error::interrupted) {
-        start_read();
-        return;
-    }
-    if (error) {
-        client_left();
-        return;
-    }
-    take_bytes({scratch.data(), count});
-    received_total_ += count;
-    input_wake_.cancel();
+    do {  // TLS hands out a record at a time
+        const std::size_t room = input_max_ - std::min(input().size(), input_max_);
+        if (room == 0) break;
+        const std::size_t count =
+            stream_.read_some(scratch.data(), std::min(scratch.size(), room), error);
+        if (error == asio::error::would_block || error == asio::error::interrupted) break;
+        if (error) {
+            client_left();
+            return;
+        }
+        take_bytes({scratch.data(), count});
+        received_total_ += count;
+        input_wake_.cancel();
+    } while (stream_.may_hold_more());
     start_read();
 }
 
@@ -127,8 +139,7 @@ void HttpConnection::abort() {
 }
 
 void HttpConnection::close_socket() {
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    stream_.close();
 }
 
 // --- the life of a connection
@@ -137,25 +148,63 @@ asio::awaitable<void> HttpConnection::run() {
     const auto self = shared_from_this();
     std::size_t request_count = 0;
     bool may_go_on = true;
+    if (core_->options.tls != nullptr) may_go_on = co_await shake_hands();
     while (may_go_on && !is_aborted_ && !(core_->is_stopping && request_count > 0)) {
         phase_ = Phase::kIdle;
         HeadRead read = co_await read_head(request_count == 0);
         if (read.refusal) {
             HttpAccess access;
             access.peer = peer_;
+            Headers none;
             co_await refuse_and_close(std::move(*read.refusal), std::move(read.request_id),
-                                      std::move(access));
+                                      std::move(access), std::move(none));
             co_return;
         }
         if (!read.head) break;
         ++core_->stats.requests_total;
         ++request_count;
-        const bool is_last = request_count >= core_->options.requests_per_connection_max;
+        const bool is_last =
+            is_reserved_ || request_count >= core_->options.requests_per_connection_max;
         may_go_on = co_await serve_request(std::move(*read.head), is_last);
     }
     if (!is_aborted_ && (has_unread_body_ || !input().empty())) co_await linger();
+    if (!is_aborted_) stream_.end();
     client_left();
     close_socket();
+}
+
+asio::awaitable<bool> HttpConnection::shake_hands() {
+    using Status = TlsSession::Status;
+    stream_.start_tls(core_->options.tls);
+    is_shaking_hands_ = true;
+    input_wake_.expires_after(core_->options.header_read);
+    input_wake_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error && self->is_shaking_hands_) self->abort();
+    });
+    Status status = Status::kWantRead;
+    while (!is_aborted_) {
+        status = stream_.shake_hands();
+        if (status != Status::kWantRead && status != Status::kWantWrite) break;
+        const auto readiness = status == Status::kWantRead ? StreamProtocol::socket::wait_read
+                                                           : StreamProtocol::socket::wait_write;
+        (void)co_await stream_.socket().async_wait(readiness, asio::as_tuple(asio::use_awaitable));
+    }
+    is_shaking_hands_ = false;
+    input_wake_.cancel();
+    if (status == Status::kDone && !is_aborted_) co_return true;
+    ++core_->stats.tls_failures_total;
+    if (status == Status::kPlainHttp && !is_aborted_) {
+        stream_.drop_tls();
+        HttpAccess access;
+        access.peer = peer_;
+        GateError refusal = gate_error(GateReason::kPlainOnTls, ErrorCode::kBadRequest,
+                                       "This port speaks TLS: use https://.");
+        std::string request_id;
+        Headers none;
+        co_await refuse_and_close(std::move(refusal), std::move(request_id), std::move(access),
+                                  std::move(none));
+    }
+    co_return false;
 }
 
 asio::awaitable<HttpConnection::HeadRead> HttpConnection::read_head(bool is_first) {
@@ -164,8 +213,9 @@ asio::awaitable<HttpConnection::HeadRead> HttpConnection::read_head(bool is_firs
     input_max_ = options.head_bytes_max + kKiB;  // a little more, to tell "too large" from "exact"
     HeadScanner scanner(HeadScanner::Kind::kRequest,
                         HeadLimits{options.head_bytes_max, options.head_fields_max});
-    Clock::time_point deadline =
-        Clock::now() + (is_first ? options.header_read : options.keepalive_idle);
+    Clock::time_point deadline = Clock::now() + (is_reserved_ ? kReservedHeaderRead
+                                                 : is_first   ? options.header_read
+                                                              : options.keepalive_idle);
     bool has_bytes = is_first && !input().empty();
     while (true) {
         if (!input().empty()) {
@@ -327,6 +377,18 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
     access.path = head.path;
     access.request_id = head.request_id;
     access.peer = peer_;
+    if (is_reserved_ && !options.reserve_for(head)) {
+        ++core_->stats.rejected_descriptors_total;
+        HttpResponse refusal = error_response({ErrorCode::kQueueFull,
+                                               "The server has no descriptor left for this "
+                                               "connection.",
+                                               {},
+                                               {},
+                                               kRetryAfterDescriptors});
+        const bool keep = co_await refuse_request(std::move(head), std::move(refusal), is_last,
+                                                  std::move(access));
+        co_return keep;
+    }
     if (options.admit) {
         if (std::optional<HttpResponse> refusal = options.admit(head)) {
             const bool keep = co_await refuse_request(std::move(head), std::move(*refusal), is_last,
@@ -342,7 +404,8 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
             gate_error(GateReason::kBodyTooLarge, ErrorCode::kBodyTooLarge,
                        "The body has " + std::to_string(*head.content_length) + " bytes; at most " +
                            std::to_string(limit) + " are accepted.");
-        co_await refuse_and_close(std::move(error), std::move(request_id), std::move(access));
+        co_await refuse_and_close(std::move(error), std::move(request_id), std::move(access),
+                                  std::move(head.answer_headers));
         co_return false;
     }
     HttpRequest request;
@@ -364,7 +427,7 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
         if (read.end == BodyEnd::kRefused) {
             std::string request_id = request.request_id;
             co_await refuse_and_close(std::move(*read.refusal), std::move(request_id),
-                                      std::move(access));
+                                      std::move(access), std::move(request.answer_headers));
             co_return false;
         }
         access.body_bytes_received = request.body.size();
@@ -420,8 +483,10 @@ asio::awaitable<bool> HttpConnection::refuse_request(HttpRequestHead head, HttpR
     if (response.status != 204) {
         framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
     }
-    const std::string answer = answer_head(response.status, response.headers, head.request_id,
-                                           close, head.is_http_1_0, framing);
+    const HeadParts parts{
+        response.status,  response.headers, head.answer_headers, head.request_id, close,
+        head.is_http_1_0, framing};
+    const std::string answer = answer_head(parts);
     const bool sent =
         co_await write_all({answer, is_head ? std::string_view() : response.body, ""});
     access.status = response.status;
@@ -437,14 +502,15 @@ asio::awaitable<bool> HttpConnection::refuse_request(HttpRequestHead head, HttpR
 }
 
 asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::string request_id,
-                                                       HttpAccess access) {
+                                                       HttpAccess access, Headers more) {
     const Clock::time_point begin = Clock::now();
     ++core_->stats.gate_rejected_total[static_cast<std::size_t>(refusal.reason)];
     if (request_id.empty()) request_id = make_request_id();
     const HttpResponse response = error_response(refusal.error);
     const std::string framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
-    const std::string head =
-        answer_head(response.status, response.headers, request_id, true, false, framing);
+    const HeadParts parts{response.status, response.headers, more, request_id, true,
+                          false,           framing};
+    const std::string head = answer_head(parts);
     access.request_id = request_id;
     access.gate = refusal.reason;
     access.status = response.status;
@@ -456,8 +522,7 @@ asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::s
 }
 
 asio::awaitable<void> HttpConnection::linger() {
-    boost::system::error_code ignored;
-    socket_.shutdown(StreamProtocol::socket::shutdown_send, ignored);
+    stream_.end();
     const Clock::time_point deadline = Clock::now() + kLingerTime;
     const std::uint64_t received_before = received_total_;
     input_max_ = kBodyReadAheadBytes;

@@ -18,17 +18,14 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "proto/chunk_decoder.h"
 #include "proto/http_gate.h"
 #include "proto/http_server.h"
+#include "proto/server_stream.h"
 
 namespace proto {
-
-/// TCP, or a local socket that was inherited.
-using StreamProtocol = boost::asio::generic::stream_protocol;
 
 /// The address without port; "unix" for a local socket.
 std::string address_text(const StreamProtocol::endpoint& endpoint);
@@ -37,12 +34,18 @@ std::string address_text(const StreamProtocol::endpoint& endpoint);
 struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     HttpServerCore(boost::asio::any_io_executor executor_in, HttpServerOptions options_in,
                    HttpHandler handler_in);
+    ~HttpServerCore();
+    HttpServerCore(const HttpServerCore&) = delete;
+    HttpServerCore& operator=(const HttpServerCore&) = delete;
 
     boost::asio::awaitable<void> accept_loop();
-    void admit_connection(StreamProtocol::socket socket);
+    void admit_connection(StreamProtocol::socket socket, bool is_reserved);
     void forget_connection(HttpConnection& connection);
     void stop_accepting();
     void abort_all();
+    /// The read ahead of this one is full while its request runs, so nobody reads its socket: its
+    /// end is looked for until it is read again.
+    void watch_for_end(HttpConnection& connection);
     /// "Date: …\r\n", made once a second.
     const std::string& date_line();
 
@@ -53,12 +56,20 @@ struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     boost::asio::basic_socket_acceptor<StreamProtocol> acceptor;
     boost::asio::steady_timer accept_pause;  // cancelled when a descriptor becomes free
     boost::asio::steady_timer emptied;       // cancelled when the last connection ends
+    boost::asio::steady_timer end_look;      // runs while `full` has any
     bool is_accepting = false, is_stopping = false;
     std::unordered_set<HttpConnection*> connections;
     std::unordered_map<std::string, std::size_t> connections_of_address;
+    std::unordered_set<HttpConnection*> full;  // see watch_for_end
+    int reserve_fd = -1;                       // a descriptor for worse times; -1: spent, or none
     std::array<char, 64 * kKiB> read_scratch{};
 
 private:
+    void look_for_ends();
+    bool spend_reserve();
+    void refill_reserve();
+
+    std::optional<std::chrono::steady_clock::time_point> exhausted_since_;
     std::string date_line_;
     std::int64_t date_second_ = -1;
 };
@@ -74,7 +85,7 @@ tl::expected<ParsedHead, GateError> parse_request_head(std::string_view bytes);
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 public:
     HttpConnection(std::shared_ptr<HttpServerCore> core, StreamProtocol::socket socket,
-                   std::string peer);
+                   std::string peer, bool is_reserved);
 
     /// Serves requests until the connection ends.
     boost::asio::awaitable<void> run();
@@ -84,6 +95,14 @@ public:
     /// No request is in progress: nothing is lost by closing.
     [[nodiscard]] bool is_idle() const { return phase_ == Phase::kIdle; }
     [[nodiscard]] const std::string& peer() const { return peer_; }
+    [[nodiscard]] bool is_reserved() const { return is_reserved_; }
+    [[nodiscard]] int descriptor() { return stream_.socket().native_handle(); }
+    /// The read ahead is full while a request runs.
+    [[nodiscard]] bool is_full() const {
+        return exchange_ != nullptr && !is_input_ended_ && input().size() >= input_max_;
+    }
+    /// FIN or RST was seen: as if it had been read.
+    void client_left();
     [[nodiscard]] HttpServerCore& core() const { return *core_; }
 
     // For HttpExchange.
@@ -98,6 +117,9 @@ private:
     enum class Phase { kIdle, kRequest };
     enum class Arrival { kBytes, kEnd, kTimeout };
     using Clock = std::chrono::steady_clock;
+
+    /// True when the session stands. Otherwise the connection is over, answered if it can be.
+    boost::asio::awaitable<bool> shake_hands();
 
     // input
     void start_read();
@@ -142,22 +164,29 @@ private:
     boost::asio::awaitable<bool> refuse_request(HttpRequestHead head, HttpResponse response,
                                                 bool is_last, HttpAccess access);
     boost::asio::awaitable<void> refuse_and_close(GateError refusal, std::string request_id,
-                                                  HttpAccess access);
+                                                  HttpAccess access, Headers more);
     boost::asio::awaitable<void> linger();
     void log(HttpAccess& access, Clock::time_point begin);
 
     // output
-    [[nodiscard]] std::string answer_head(int status, const Headers& headers,
-                                          std::string_view request_id, bool close, bool is_http_1_0,
-                                          std::string_view framing) const;
+    struct HeadParts {
+        int status = 0;
+        const Headers& headers;  // of the answer
+        const Headers& more;     // that the request asked for (HttpRequestHead::answer_headers)
+        std::string_view request_id;
+        bool close = false;
+        bool is_http_1_0 = false;
+        std::string_view framing;
+    };
+    [[nodiscard]] std::string answer_head(const HeadParts& parts) const;
     boost::asio::awaitable<bool> write_all(std::array<std::string_view, 3> parts);
     boost::asio::awaitable<bool> wait_writable();
-    void client_left();
     void close_socket();
 
     std::shared_ptr<HttpServerCore> core_;
-    StreamProtocol::socket socket_;
+    ServerStream stream_;
     std::string peer_;
+    bool is_reserved_;  // it has the descriptor kept in reserve
     std::string local_address_;
     Phase phase_ = Phase::kIdle;
 
@@ -168,6 +197,7 @@ private:
     /// While a body of known length is read: where its bytes go without resting in `input_`.
     std::string* body_sink_ = nullptr;
     std::size_t body_sink_left_ = 0;
+    bool is_shaking_hands_ = false;
     bool is_reading_ = false;
     bool is_input_ended_ = false;  // FIN, RST or abort
     bool is_aborted_ = false;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include "proto/http_connection.h"
@@ -35,28 +34,28 @@ void append_field(std::string& out, std::string_view name, std::string_view valu
 
 }  // namespace
 
-std::string HttpConnection::answer_head(int status, const Headers& headers,
-                                        std::string_view request_id, bool close, bool is_http_1_0,
-                                        std::string_view framing) const {
+std::string HttpConnection::answer_head(const HeadParts& parts) const {
     std::string head;
     head.reserve(512);
     head += "HTTP/1.1 ";
-    head += std::to_string(status);
+    head += std::to_string(parts.status);
     head += ' ';
-    head += status_reason(status);
+    head += status_reason(parts.status);
     head += "\r\n";
     head += core_->date_line();
-    for (const Headers::Field& field : headers) {
+    for (const Headers::Field& field : parts.headers) {
         if (!is_hop_field(field.name)) append_field(head, field.name, field.value);
     }
     for (const Headers::Field& field : core_->options.common_headers) {
-        if (!headers.contains(field.name)) append_field(head, field.name, field.value);
+        if (!parts.headers.contains(field.name)) append_field(head, field.name, field.value);
     }
-    append_field(head, "x-request-id", request_id);
-    head += framing;
-    if (close) {
+    for (const Headers::Field& field : parts.more)
+        append_field(head, field.name, field.value);
+    append_field(head, "x-request-id", parts.request_id);
+    head += parts.framing;
+    if (parts.close) {
         head += "Connection: close\r\n";
-    } else if (is_http_1_0) {
+    } else if (parts.is_http_1_0) {
         head += "Connection: keep-alive\r\n";
     }
     head += "\r\n";
@@ -73,8 +72,8 @@ asio::awaitable<bool> HttpConnection::wait_writable() {
             ++self->core_->stats.write_stalls_total;
             self->abort();
         });
-    auto [error] = co_await socket_.async_wait(StreamProtocol::socket::wait_write,
-                                               asio::as_tuple(asio::use_awaitable));
+    auto [error] = co_await stream_.socket().async_wait(StreamProtocol::socket::wait_write,
+                                                        asio::as_tuple(asio::use_awaitable));
     ++write_wait_count_;
     write_timer_.cancel();
     co_return !error && !is_aborted_;
@@ -86,12 +85,8 @@ asio::awaitable<bool> HttpConnection::write_all(std::array<std::string_view, 3> 
         while (part < parts.size() && parts[part].empty())
             ++part;
         if (part == parts.size()) co_return true;
-        std::array<asio::const_buffer, 3> buffers;
-        for (std::size_t i = part; i < parts.size(); ++i) {
-            buffers[i - part] = asio::const_buffer(parts[i].data(), parts[i].size());
-        }
         boost::system::error_code error;
-        std::size_t count = socket_.write_some(buffers, error);
+        std::size_t count = stream_.write_some(parts, error);
         if (error == asio::error::would_block) {
             const bool is_writable = co_await wait_writable();
             if (!is_writable) co_return false;
@@ -123,8 +118,14 @@ asio::awaitable<bool> HttpConnection::send(HttpExchange& exchange, HttpResponse 
     if (response.status != 204) {
         framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
     }
-    const std::string head = answer_head(response.status, response.headers, request.request_id,
-                                         exchange.close_after_, request.is_http_1_0, framing);
+    const HeadParts parts{response.status,
+                          response.headers,
+                          request.answer_headers,
+                          request.request_id,
+                          exchange.close_after_,
+                          request.is_http_1_0,
+                          framing};
+    const std::string head = answer_head(parts);
     const std::string_view body = has_no_body ? std::string_view() : response.body;
     // A client that has only closed its sending half can still read a whole answer.
     const bool sent = co_await write_all({head, body, ""});
@@ -142,9 +143,14 @@ asio::awaitable<bool> HttpConnection::start_stream(HttpExchange& exchange, int s
     exchange.close_after_ = exchange.close_after_ || !exchange.is_chunked_ || core_->is_stopping;
     exchange.state_ = HttpExchange::State::kStreaming;
     exchange.status_ = status;
-    const std::string head =
-        answer_head(status, headers, request.request_id, exchange.close_after_, false,
-                    exchange.is_chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+    const HeadParts parts{status,
+                          headers,
+                          request.answer_headers,
+                          request.request_id,
+                          exchange.close_after_,
+                          false,
+                          exchange.is_chunked_ ? "Transfer-Encoding: chunked\r\n" : ""};
+    const std::string head = answer_head(parts);
     if (is_gone()) co_return false;
     const bool sent = co_await write_all({head, "", ""});
     co_return sent;

@@ -224,9 +224,9 @@ bool wants_keep_alive(const HttpRequestHead& head) {
 
 std::string_view gate_reason_name(GateReason reason) {
     constexpr std::array<std::string_view, kGateReasonCount> kNames = {
-        "head_syntax", "head_too_large",  "version",       "target",  "host",
-        "length",      "transfer_coding", "chunk_framing", "trailer", "body_too_large",
-        "expectation", "header_timeout",  "body_timeout",
+        "head_syntax", "head_too_large",  "version",       "target",       "host",
+        "length",      "transfer_coding", "chunk_framing", "trailer",      "body_too_large",
+        "expectation", "header_timeout",  "body_timeout",  "plain_on_tls",
     };
     return kNames[static_cast<std::size_t>(reason)];
 }

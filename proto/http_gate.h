@@ -34,8 +34,9 @@ enum class GateReason {
     kExpectation,
     kHeaderTimeout,
     kBodyTimeout,
+    kPlainOnTls,
 };
-inline constexpr int kGateReasonCount = static_cast<int>(GateReason::kBodyTimeout) + 1;
+inline constexpr int kGateReasonCount = static_cast<int>(GateReason::kPlainOnTls) + 1;
 std::string_view gate_reason_name(GateReason reason);
 
 /// A refusal; the connection is closed after the answer.

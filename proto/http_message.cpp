@@ -104,6 +104,8 @@ std::string_view status_reason(int status) {
             return "Method Not Allowed";
         case 408:
             return "Request Timeout";
+        case 409:
+            return "Conflict";
         case 413:
             return "Content Too Large";
         case 415:

@@ -64,6 +64,7 @@ struct HttpRequestHead {
     bool is_http_1_0 = false;
     bool keep_alive = true;
     bool expects_continue = false;
+    Headers answer_headers;  // on every answer to this request; for the admit hook to set
     /// Anything the admit hook wants to live exactly as long as the request (a counted place).
     std::shared_ptr<void> ticket;
 };

@@ -15,9 +15,12 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "proto/http_connection.h"
 #include "proto/socket_options.h"
@@ -32,6 +35,8 @@ using tcp = asio::ip::tcp;
 // After the deadline of stop(), cut handlers get this long to return.
 constexpr std::chrono::seconds kAbortGrace{2};
 constexpr const char* kUnixPeer = "unix";
+// How often ends are looked for behind what is not read: well within the 100 ms of a cancellation.
+constexpr std::chrono::milliseconds kEndLook{40};
 
 using Acceptor = asio::basic_socket_acceptor<StreamProtocol>;
 
@@ -120,16 +125,29 @@ HttpServerCore::HttpServerCore(asio::any_io_executor executor_in, HttpServerOpti
       handler(std::move(handler_in)),
       acceptor(open_acceptor(executor, options)),
       accept_pause(executor),
-      emptied(executor) {}
+      emptied(executor),
+      end_look(executor) {}
+
+HttpServerCore::~HttpServerCore() {
+    if (reserve_fd >= 0) ::close(reserve_fd);
+}
 
 asio::awaitable<void> HttpServerCore::accept_loop() {
     const auto self = shared_from_this();
+    refill_reserve();
+    bool is_reserved = false;  // what is accepted next takes the descriptor kept back
     while (is_accepting) {
         auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
         if (!is_accepting) break;
         if (!error) {
-            admit_connection(std::move(socket));
+            refill_reserve();
+            // It may have waited for a client while descriptors became free elsewhere.
+            is_reserved = is_reserved && reserve_fd < 0;
+            if (!is_reserved) exhausted_since_.reset();
+            admit_connection(std::move(socket), std::exchange(is_reserved, false));
         } else if (is_out_of_descriptors(error)) {
+            is_reserved = spend_reserve();
+            if (is_reserved) continue;
             // The connection stays in the backlog; trying again at once would only spin.
             ++stats.accept_pauses_total;
             accept_pause.expires_after(options.accept_pause);
@@ -139,7 +157,21 @@ asio::awaitable<void> HttpServerCore::accept_loop() {
     }
 }
 
-void HttpServerCore::admit_connection(StreamProtocol::socket socket) {
+/// Frees the descriptor kept back, if it is time for that; the next accept then has one.
+bool HttpServerCore::spend_reserve() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!exhausted_since_) exhausted_since_ = now;
+    if (reserve_fd < 0 || now - *exhausted_since_ < options.reserve_after) return false;
+    ::close(std::exchange(reserve_fd, -1));
+    return true;
+}
+
+void HttpServerCore::refill_reserve() {
+    if (!options.reserve_for || reserve_fd >= 0 || is_stopping) return;
+    reserve_fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void HttpServerCore::admit_connection(StreamProtocol::socket socket, bool is_reserved) {
     boost::system::error_code error;
     const StreamProtocol::endpoint remote = socket.remote_endpoint(error);
     if (error) return;
@@ -158,7 +190,8 @@ void HttpServerCore::admit_connection(StreamProtocol::socket socket) {
     ++count;
     set_stream_options(socket.native_handle());
     socket.non_blocking(true, error);
-    auto connection = std::make_shared<HttpConnection>(shared_from_this(), std::move(socket), peer);
+    auto connection =
+        std::make_shared<HttpConnection>(shared_from_this(), std::move(socket), peer, is_reserved);
     connections.insert(connection.get());
     stats.connections = connections.size();
     asio::co_spawn(
@@ -171,8 +204,33 @@ void HttpServerCore::admit_connection(StreamProtocol::socket socket) {
         });
 }
 
+void HttpServerCore::watch_for_end(HttpConnection& connection) {
+    if (full.insert(&connection).second && full.size() == 1) look_for_ends();
+}
+
+void HttpServerCore::look_for_ends() {
+    end_look.expires_after(kEndLook);
+    end_look.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (error) return;
+        std::erase_if(self->full, [](const HttpConnection* one) { return !one->is_full(); });
+        std::vector<HttpConnection*> looked_at(self->full.begin(), self->full.end());
+        std::vector<pollfd> sockets;
+        for (HttpConnection* connection : looked_at)
+            sockets.push_back({.fd = connection->descriptor(), .events = POLLRDHUP, .revents = 0});
+        if (sockets.empty() || ::poll(sockets.data(), sockets.size(), 0) < 0) sockets.clear();
+        for (std::size_t i = 0; i < sockets.size(); ++i) {
+            if (sockets[i].revents == 0 || !self->full.contains(looked_at[i])) continue;
+            self->full.erase(looked_at[i]);
+            looked_at[i]->client_left();
+        }
+        if (!self->full.empty()) self->look_for_ends();
+    });
+}
+
 void HttpServerCore::forget_connection(HttpConnection& connection) {
     connections.erase(&connection);
+    full.erase(&connection);
+    refill_reserve();
     const auto count = connections_of_address.find(connection.peer());
     assert(count != connections_of_address.end() && "each connection was counted once");
     if (--count->second == 0) connections_of_address.erase(count);
@@ -235,6 +293,11 @@ std::uint16_t HttpServer::port() const {
 std::string HttpServer::address() const {
     boost::system::error_code ignored;
     return address_text(core_->acceptor.local_endpoint(ignored));
+}
+
+void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
+    assert(core_->options.tls != nullptr && tls != nullptr && "no port changes its protocol");
+    core_->options.tls = std::move(tls);
 }
 
 const HttpServerStats& HttpServer::stats() const {

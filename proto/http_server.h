@@ -25,6 +25,7 @@
 #include "proto/http_gate.h"
 #include "proto/http_message.h"
 #include "proto/limits.h"
+#include "proto/tls.h"
 
 namespace proto {
 
@@ -132,6 +133,15 @@ struct HttpServerOptions {
 
     Headers common_headers;  // on every answer (x-quadriga-instance)
 
+    /// Speaks TLS to every client; empty: plain. The handshake has `header_read` to end.
+    std::shared_ptr<const TlsContext> tls;
+
+    /// When the process is out of descriptors, accepting pauses. With this, the server keeps one
+    /// in reserve: after `reserve_after` without any it looks at one waiting connection after the
+    /// other with it, serves the requests that this names and sends the others away with 429.
+    std::function<bool(const HttpRequestHead&)> reserve_for;
+    std::chrono::milliseconds reserve_after{1'000};
+
     /// Decides from the head alone, before the body is read: an answer refuses the request (401,
     /// 404, 405, 415, 429, 503 …). May set head.ticket.
     std::function<std::optional<HttpResponse>(HttpRequestHead&)> admit;
@@ -145,9 +155,11 @@ struct HttpServerStats {
     std::uint64_t connections_total = 0;
     std::uint64_t requests_total = 0;  // heads that passed the gate
     std::uint64_t rejected_count_total = 0, rejected_address_total = 0;  // connections
+    std::uint64_t rejected_descriptors_total = 0;  // the same, taken with the reserve
     std::uint64_t accept_pauses_total = 0;
     std::uint64_t client_aborts_total = 0;
     std::uint64_t write_stalls_total = 0;
+    std::uint64_t tls_failures_total = 0;  // handshakes that came to nothing
     std::array<std::uint64_t, kGateReasonCount> gate_rejected_total{};
 };
 
@@ -167,6 +179,9 @@ public:
     /// The address it is bound to, without port; "0.0.0.0" or "::" for all.
     [[nodiscard]] std::string address() const;
     [[nodiscard]] const HttpServerStats& stats() const;
+
+    /// For connections that come from now on. Only for a server that began with TLS.
+    void set_tls(std::shared_ptr<const TlsContext> tls);
 
     /// No new connections; open ones go on. Idempotent.
     void stop_accepting();

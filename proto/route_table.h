@@ -28,6 +28,9 @@ public:
     [[nodiscard]] std::optional<HttpResponse> refuse(std::string_view method,
                                                      std::string_view path) const;
 
+    /// Methods of a path, as in the field Allow; empty for an unknown path.
+    [[nodiscard]] std::string allow(std::string_view path) const;
+
     /// Runs the route's handler, or sends what refuse() says.
     [[nodiscard]] boost::asio::awaitable<void> serve(HttpExchange& exchange) const;
 
@@ -43,7 +46,6 @@ private:
         RouteHandler handler;
     };
     [[nodiscard]] const Route* find(std::string_view method, std::string_view path) const;
-    [[nodiscard]] std::string allow(std::string_view path) const;  // empty: unknown path
 
     std::vector<Route> routes_;
 };

@@ -1,17 +1,11 @@
 #include "router/admin.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "proto/json.h"
 
@@ -20,10 +14,10 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr mode_t kNotForOthers = 0117;  // leaves 0660
-constexpr int kBacklog = 16;
 constexpr std::size_t kBodyBytesMax = 16 * 1024;
 constexpr std::size_t kConnectionsMax = 32;
+constexpr int kAccepted = 202;
+constexpr int kConflict = 409;
 
 double milliseconds(Clock::duration time) {
     return std::round(std::chrono::duration<double, std::milli>(time).count() * 10) / 10;
@@ -38,44 +32,6 @@ std::optional<int> whole_number(std::string_view text) {
     return value;
 }
 
-[[noreturn]] void refuse_socket(const std::string& path, int error) {
-    throw std::system_error(error, std::generic_category(), "cannot listen on " + path);
-}
-
-/// Whether `path` is free after what a process that has ended left there is gone. Nothing but a
-/// dead socket is ever removed.
-void make_room(const std::string& path, const sockaddr_un& address) {
-    struct stat found {};
-    if (::lstat(path.c_str(), &found) != 0) return;
-    if (!S_ISSOCK(found.st_mode)) refuse_socket(path, EEXIST);
-    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const bool is_alive =
-        ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-        errno == EAGAIN;
-    ::close(probe);
-    if (is_alive) refuse_socket(path, EADDRINUSE);
-    ::unlink(path.c_str());
-}
-
-int listen_on(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) refuse_socket(path, ENAMETOOLONG);
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    make_room(path, address);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const mode_t old_mask = ::umask(kNotForOthers);
-    const bool is_bound =
-        ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    const int error = errno;
-    ::umask(old_mask);
-    if (!is_bound || ::listen(fd, kBacklog) != 0) {
-        ::close(fd);
-        refuse_socket(path, is_bound ? errno : error);
-    }
-    return fd;
-}
-
 proto::Json replica_json(const Replica& replica, Clock::time_point now) {
     proto::Json json{{"replica", replica.index},
                      {"url", replica.url},
@@ -84,6 +40,7 @@ proto::Json replica_json(const Replica& replica, Clock::time_point now) {
                      {"state", std::string(name_of(replica.state))},
                      {"state_ms", milliseconds(now - replica.state_since)},
                      {"drain_asked", replica.drain_asked_at.has_value()},
+                     {"leaving", replica.is_leaving},
                      {"breaker", std::string(name_of(replica.breaker.state()))},
                      {"in_flight", replica.account ? replica.account->sequences() : 0},
                      {"eta_s", replica.eta_s}};
@@ -128,18 +85,26 @@ proto::Result<DecisionQuery> parse_decision_query(std::string_view query) {
     return wanted;
 }
 
-Admin::Admin(asio::any_io_executor executor, Services& services, std::string path)
-    : services_(services),
-      path_(std::move(path)),
-      server_(std::move(executor), server_options(),
-              [this](proto::HttpExchange& exchange) { return routes_.serve(exchange); }) {
+std::optional<AdminAddress> parse_admin_address(std::string_view text) {
+    const auto parts = proto::parse_http_url("http://" + std::string(text));
+    const bool has_port = !text.empty() && text.find(':') != std::string_view::npos &&
+                          text.back() != ']' && text.find('/') == std::string_view::npos;
+    if (!parts || !has_port) return std::nullopt;
+    return AdminAddress{parts->endpoint.host, parts->endpoint.port};
+}
+
+Admin::Admin(asio::any_io_executor executor, Services& services)
+    : executor_(std::move(executor)), services_(services), keys_(unused_shares_) {
     add_route("GET", "/admin/replicas", &Admin::list_replicas);
     add_route("POST", "/admin/replicas", &Admin::add_replica);
     add_route("POST", "/admin/replicas/{order}", &Admin::order);
+    add_route("DELETE", "/admin/replicas/{n}", &Admin::remove_replica);
     add_route("GET", "/admin/queue", &Admin::show_queue);
     add_route("GET", "/admin/decisions", &Admin::show_decisions);
     add_route("GET", "/admin/keys", &Admin::show_keys);
 }
+
+Admin::~Admin() = default;
 
 void Admin::add_route(const std::string& method, const std::string& path, Answer answer) {
     routes_.add(method, path,
@@ -148,19 +113,57 @@ void Admin::add_route(const std::string& method, const std::string& path, Answer
                 });
 }
 
-Admin::~Admin() {
-    ::unlink(path_.c_str());
-}
-
 proto::HttpServerOptions Admin::server_options() {
     proto::HttpServerOptions options;
-    options.listen_fd = listen_on(path_);
     options.body_bytes_max = kBodyBytesMax;
     options.connections_max = kConnectionsMax;
     options.admit = [this](proto::HttpRequestHead& head) {
         return routes_.refuse(head.method, head.path);
     };
+    // When clients have taken every descriptor, whoever is to mend that still comes in.
+    options.reserve_for = [](const proto::HttpRequestHead&) { return true; };
+    options.reserve_after = std::chrono::milliseconds(0);
     return options;
+}
+
+void Admin::listen_unix(const std::string& path) {
+    socket_ = std::make_unique<AdminSocket>(path);
+    proto::HttpServerOptions options = server_options();
+    options.listen_fd = socket_->release();
+    unix_server_ = std::make_unique<proto::HttpServer>(
+        executor_, std::move(options),
+        [this](proto::HttpExchange& exchange) { return routes_.serve(exchange); });
+}
+
+void Admin::listen_tcp(const AdminAddress& address, std::shared_ptr<const proto::TlsContext> tls) {
+    proto::HttpServerOptions options = server_options();
+    options.address = address.host;
+    options.port = address.port;
+    options.tls = std::move(tls);
+    options.admit = [this](proto::HttpRequestHead& head) -> std::optional<proto::HttpResponse> {
+        if (!keys_.is_needed() || !keys_.find(head.headers)) return unauthorized_response();
+        return routes_.refuse(head.method, head.path);
+    };
+    tcp_server_ = std::make_unique<proto::HttpServer>(
+        executor_, std::move(options),
+        [this](proto::HttpExchange& exchange) { return routes_.serve(exchange); });
+}
+
+void Admin::start() {
+    if (unix_server_) unix_server_->start();
+    if (!tcp_server_) return;
+    tcp_server_->start();
+    spdlog::info("event=admin_listening address={} port={}", tcp_server_->address(),
+                 tcp_server_->port());
+}
+
+asio::awaitable<void> Admin::stop(std::chrono::milliseconds deadline) {
+    if (unix_server_) co_await unix_server_->stop(deadline);
+    if (tcp_server_) co_await tcp_server_->stop(deadline);
+}
+
+void Admin::set_tls(std::shared_ptr<const proto::TlsContext> tls) {
+    if (tcp_server_) tcp_server_->set_tls(std::move(tls));
 }
 
 proto::HttpResponse Admin::list_replicas(const proto::HttpRequest&, const std::string&) {
@@ -183,7 +186,14 @@ proto::Result<int> Admin::add(const std::string& body) {
                            R"(The body is {"url": "http://HOST:PORT"}.)", "url");
     }
     for (const auto& [index, replica] : services_.set.replicas()) {
-        if (replica.endpoint.text() == parts->endpoint.text()) return index;
+        if (replica.endpoint.text() != parts->endpoint.text()) continue;
+        if (replica.is_leaving) {  // it is wanted again
+            const int back = index;
+            (void)services_.set.set_drain(back, false, Clock::now());
+            spdlog::info("event=admin action=keep replica={}", back);
+            return back;
+        }
+        return index;
     }
     if (services_.set.replicas().size() >= kReplicasMax) {
         return proto::fail(proto::ErrorCode::kInvalidValue, "There are 256 replicas already.",
@@ -226,17 +236,69 @@ proto::HttpResponse Admin::one_replica(const proto::Result<int>& index) {
     return proto::json_response(proto::json_text(replica_json(replica, Clock::now())));
 }
 
-void Admin::end_overdue_drains(Clock::time_point now) {
+proto::Result<int> Admin::ask_removal(const std::string& name, bool now) {
+    const std::optional<int> index = whole_number(name);
+    if (!index) return not_found(name);
+    const Replica* replica = services_.set.find(*index);
+    if (replica == nullptr) {
+        if (services_.set.was_there(*index)) return *index;  // done before
+        return not_found(name);
+    }
+    if (replica->is_announced) {
+        return tl::unexpected(proto::ApiError(
+            proto::ErrorCode::kInvalidValue,
+            "Replica " + name + " is the launcher's: drain it here, or take it away there.", "",
+            kConflict));
+    }
+    if (services_.set.ask_removal(*index, Clock::now())) {
+        spdlog::info("event=admin action=remove replica={} now={}", *index, now);
+    }
+    if (now) evict_from(*index);
+    tick(Clock::now());
+    return *index;
+}
+
+proto::HttpResponse Admin::remove_replica(const proto::HttpRequest& request,
+                                          const std::string& name) {
+    const bool now = proto::query_value(request.query, "now") == "1";
+    const proto::Result<int> index = ask_removal(name, now);
+    if (index && services_.set.find(*index) == nullptr) {
+        const proto::Json gone{{"replica", *index}, {"removed", true}};
+        return proto::json_response(proto::json_text(gone));
+    }
+    proto::HttpResponse response = one_replica(index);
+    if (index) response.status = kAccepted;  // it still has work
+    return response;
+}
+
+bool Admin::is_running_on(int index) const {
+    return std::ranges::any_of(services_.generations, [index](const Generation* generation) {
+        return generation->running_on() == index;
+    });
+}
+
+void Admin::evict_from(int index) {
+    int count = 0;
+    for (Generation* generation : services_.generations) {
+        if (generation->running_on() == index && generation->evict()) ++count;
+    }
+    if (count > 0) spdlog::warn("event=evicted replica={} requests={}", index, count);
+}
+
+void Admin::tick(Clock::time_point now) {
+    std::vector<int> free;
     for (const auto& [index, replica] : services_.set.replicas()) {
-        if (!replica.drain_asked_at ||
-            now - *replica.drain_asked_at < services_.config.drain_deadline) {
-            continue;
+        if (!replica.drain_asked_at) continue;
+        const bool is_running = is_running_on(index);
+        if (is_running && now - *replica.drain_asked_at >= services_.config.drain_deadline) {
+            evict_from(index);
         }
-        for (Generation* generation : services_.generations) {
-            if (generation->running_on() != index || generation->is_expired()) continue;
-            spdlog::warn("event=drain_deadline replica={}", index);
-            generation->expire();
-        }
+        if (!is_running && replica.is_leaving) free.push_back(index);
+    }
+    for (const int index : free) {
+        services_.set.remove(index, now);
+        services_.on_removal(index);
+        spdlog::info("event=admin action=removed replica={}", index);
     }
 }
 

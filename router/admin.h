@@ -1,17 +1,22 @@
-// What an operator sees and changes while the router runs: HTTP on a Unix socket of its own, mode
-// 0660. Whoever may open the socket may do everything here; no key is asked for.
+// What an operator sees and changes while the router runs: HTTP of its own, apart from the public
+// port.
 //
-//   GET  /admin/replicas                        every replica: state, load, what it last reported
-//   POST /admin/replicas {"url": "http://…"}    adds one; the one that has the URL, if there is
-//   POST /admin/replicas/{n}/drain | undrain    no new work; the deadline ends what still runs
-//   GET  /admin/queue                           what waits, in order
-//   GET  /admin/decisions?request_id=&limit=    the last decision records, newest first
-//   GET  /admin/keys                            names, limits and service; never a key
+//   Unix socket, mode 0660       whoever may open it may do everything; no key is asked for
+//   TCP, if wanted               a key of the admin key file; TLS where the server has it
+//
+//   GET    /admin/replicas                      every replica: state, load, what it last reported
+//   POST   /admin/replicas {"url": "http://…"}  adds one; the one that has the URL, if there is
+//   POST   /admin/replicas/{n}/drain | undrain  no new work; the deadline ends what still runs
+//   DELETE /admin/replicas/{n}                  drains, then forgets it; ?now=1: without the wait
+//   GET    /admin/queue                         what waits, in order
+//   GET    /admin/decisions?request_id=&limit=  the last decision records, newest first
+//   GET    /admin/keys                          names, limits and service; never a key
 //
 // Every change is idempotent and logged. Decision thread only.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,9 +25,20 @@
 
 #include "proto/http_server.h"
 #include "proto/route_table.h"
+#include "router/admin_socket.h"
+#include "router/fairness.h"
 #include "router/generation.h"
+#include "router/key_ring.h"
 
 namespace router {
+
+/// Where a TCP listener of the interface binds.
+struct AdminAddress {
+    std::string host;
+    std::uint16_t port = 0;
+};
+/// "127.0.0.1:8098", "[::1]:0"; none for anything else.
+[[nodiscard]] std::optional<AdminAddress> parse_admin_address(std::string_view text);
 
 class Admin {
 public:
@@ -30,20 +46,26 @@ public:
     static constexpr std::size_t kQueueEntriesMax = 256;  // listed; all are counted
     static constexpr std::size_t kDecisionsDefault = 50;
 
-    /// Listens on `path`; a socket that nobody listens on any more is replaced. Throws
-    /// std::system_error.
-    Admin(boost::asio::any_io_executor executor, Services& services, std::string path);
+    Admin(boost::asio::any_io_executor executor, Services& services);
     ~Admin();
     Admin(const Admin&) = delete;
     Admin& operator=(const Admin&) = delete;
 
-    void start() { server_.start(); }
-    boost::asio::awaitable<void> stop(std::chrono::milliseconds deadline) {
-        return server_.stop(deadline);
-    }
+    /// Both throw std::system_error when they cannot listen.
+    void listen_unix(const std::string& path);
+    /// `tls` may be null: plain.
+    void listen_tcp(const AdminAddress& address, std::shared_ptr<const proto::TlsContext> tls);
 
-    /// Ends what still runs on replicas whose drain has passed its deadline. Called by a timer.
-    void end_overdue_drains(Clock::time_point now);
+    void start();
+    boost::asio::awaitable<void> stop(std::chrono::milliseconds deadline);
+    /// For connections over TCP that come from now on.
+    void set_tls(std::shared_ptr<const proto::TlsContext> tls);
+    /// Who may come in over TCP.
+    void set_keys(const std::vector<KeyEntry>& entries) { keys_.replace(entries); }
+
+    /// Ends what still runs on replicas whose drain has passed its deadline, and forgets those that
+    /// are to go and have nothing running. To be called a few times per second.
+    void tick(Clock::time_point now);
 
 private:
     /// `rest` is what stood for the end of the path, for example "2/drain".
@@ -53,18 +75,26 @@ private:
     proto::HttpResponse list_replicas(const proto::HttpRequest&, const std::string&);
     proto::HttpResponse add_replica(const proto::HttpRequest& request, const std::string&);
     proto::HttpResponse order(const proto::HttpRequest&, const std::string& rest);
+    proto::HttpResponse remove_replica(const proto::HttpRequest& request, const std::string& name);
     proto::HttpResponse show_queue(const proto::HttpRequest&, const std::string&);
     proto::HttpResponse show_decisions(const proto::HttpRequest& request, const std::string&);
     proto::HttpResponse show_keys(const proto::HttpRequest&, const std::string&);
     [[nodiscard]] proto::Result<int> add(const std::string& body);
     [[nodiscard]] proto::Result<int> carry_out(const std::string& rest);
+    [[nodiscard]] proto::Result<int> ask_removal(const std::string& name, bool now);
     [[nodiscard]] proto::HttpResponse one_replica(const proto::Result<int>& index);
     [[nodiscard]] proto::HttpServerOptions server_options();
+    void evict_from(int index);
+    [[nodiscard]] bool is_running_on(int index) const;
 
+    boost::asio::any_io_executor executor_;
     Services& services_;
-    const std::string path_;
     proto::RouteTable routes_;
-    proto::HttpServer server_;
+    FairShare unused_shares_;  // the ring numbers its callers there
+    KeyRing keys_;
+    std::unique_ptr<AdminSocket> socket_;
+    std::unique_ptr<proto::HttpServer> unix_server_;
+    std::unique_ptr<proto::HttpServer> tcp_server_;
 };
 
 /// `limit` and `request_id` of a query, or what is wrong with them.

@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kTickInterval{250};
 /// After the deadline the error events still have to leave.
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
+/// A certificate with fewer days to go is said in the log.
+constexpr int kCertificateDaysShort = 14;
 
 /// Ends the process without destructors. Requests that still run are coroutines waiting in the loop
 /// and would, destroyed with it, give back their grants to parts that are gone already.
@@ -37,6 +39,22 @@ SipKey draw_key() {
     std::random_device random;
     const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
     return {.first = word(), .second = word()};
+}
+
+std::string copy_path(const Config& config, const char* name) {
+    return config.last_good_dir.empty() ? "" : config.last_good_dir + "/" + name;
+}
+
+/// Throws with a sentence; null without a certificate.
+std::shared_ptr<const proto::TlsContext> load_tls(const Config& config) {
+    if (config.tls_cert.empty()) return nullptr;
+    auto context = proto::TlsContext::load(config.tls_cert, config.tls_key);
+    if (!context) throw std::runtime_error(context.error());
+    if ((*context)->days_left() < kCertificateDaysShort) {
+        spdlog::warn("event=certificate_ends days_left={} path={}", (*context)->days_left(),
+                     config.tls_cert);
+    }
+    return *context;
 }
 
 /// Coroutines of the process itself: their failure is a bug and ends it.
@@ -58,7 +76,8 @@ std::optional<int> inherited_listen_fd() {
 App::App(const Config& config)
     : config_(config),
       loop_(1),
-      metrics_({.version = kVersion, .config_digest = config_.digest()}),
+      parse_pool_(loop_.get_executor(), config_.parse_threads),
+      metrics_({.version = kVersion, .commit = kCommit, .config_digest = config_.digest()}),
       access_log_(metrics_, decisions_),
       set_({.silence_suspect = config_.silence_suspect,
             .silence_down = config_.silence_down,
@@ -69,6 +88,9 @@ App::App(const Config& config)
       dispatcher_(loop_.get_executor(), config_, set_, metrics_),
       follower_(loop_.get_executor(), config_, set_, client_, metrics_),
       keys_(dispatcher_.memory().fair_share()),
+      key_source_(config_.keys_file, copy_path(config_, "keys.good")),
+      admin_key_source_(config_.admin_keys_file, copy_path(config_, "admin-keys.good")),
+      tls_(load_tls(config_)),
       services_{.config = config_,
                 .set = set_,
                 .dispatcher = dispatcher_,
@@ -79,8 +101,17 @@ App::App(const Config& config)
                 .estimator = estimator_,
                 .retry_budget = retry_budget_,
                 .keys = keys_,
+                .key_source = key_source_,
+                .admin_key_source = admin_key_source_,
                 .hash_key = draw_key(),
+                .parse_pool = parse_pool_,
+                .server = server_,
                 .on_suspicion = [this](int index) { follower_.follow(index); },
+                .on_removal =
+                    [this](int index) {
+                        follower_.forget(index);
+                        metrics_.forget_replica(index);
+                    },
                 .generations = {}},
       handlers_(services_),
       server_(loop_.get_executor(), server_options(),
@@ -98,16 +129,23 @@ App::App(const Config& config)
         const bool is_running = dispatcher_.on_done(done, estimator_);
         if (!is_running) decisions_.note_generated(done.dispatch, done.generated);
     };
-    if (!config_.keys_file.empty()) {
-        const auto entries = read_key_file(config_.keys_file);
-        if (!entries) throw std::runtime_error(entries.error());
-        keys_.replace(*entries);
-    }
+    const auto entries = key_source_.read_first();
+    if (!entries) throw std::runtime_error(entries.error());
+    keys_.replace(*entries);
     check_exposure();
-    if (!config_.admin_socket.empty()) {
-        admin_ = std::make_unique<Admin>(loop_.get_executor(), services_, config_.admin_socket);
-    }
+    open_admin();
     add_fixed_replicas();
+}
+
+void App::open_admin() {
+    if (config_.admin_socket.empty() && config_.admin_listen.empty()) return;
+    admin_ = std::make_unique<Admin>(loop_.get_executor(), services_);
+    if (!config_.admin_socket.empty()) admin_->listen_unix(config_.admin_socket);
+    if (config_.admin_listen.empty()) return;
+    const auto entries = admin_key_source_.read_first();
+    if (!entries) throw std::runtime_error(entries.error());
+    admin_->set_keys(*entries);
+    admin_->listen_tcp(parse_admin_address(config_.admin_listen).value(), tls_);
 }
 
 /// Whoever can reach a server without keys can use it.
@@ -131,6 +169,17 @@ proto::HttpServerOptions App::server_options() const {
     };
     options.write_stall = config_.write_stall;
     options.connections_max = config_.connections_max;
+    options.connections_per_address_max = config_.connections_per_address_max;
+    options.requests_per_connection_max = config_.requests_per_connection_max;
+    options.head_bytes_max = config_.header_bytes_max;
+    options.head_fields_max = config_.header_count_max;
+    options.header_read = config_.header_read;
+    options.keepalive_idle = config_.keepalive_idle;
+    options.body_rate_min = config_.body_rate_min;
+    options.tls = tls_;
+    options.reserve_for = [](const proto::HttpRequestHead& head) {
+        return head.path == "/metrics" || head.path == "/health" || head.path == "/ready";
+    };
     options.check_host = config_.keys_file.empty();
     options.allowed_hosts = config_.allowed_hosts;
     // The members it calls exist by the time the server accepts.
@@ -156,8 +205,8 @@ int App::run() {
     // The line a person, a script or a test waits for; not a log line.
     const std::string host =
         config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
-    const std::string line =
-        "listening on http://" + host + ":" + std::to_string(server_.port()) + "\n";
+    const std::string line = std::string(tls_ ? "listening on https://" : "listening on http://") +
+                             host + ":" + std::to_string(server_.port()) + "\n";
     if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
         spdlog::debug("event=no_stderr");
     }
@@ -198,7 +247,11 @@ asio::awaitable<void> App::tick() {
             set_.on_pause(now - due);
         }
         set_.tick(now);
-        if (admin_) admin_->end_overdue_drains(now);
+        if (admin_) admin_->tick(now);
+        if (config_.ttft_max.count() > 0 || config_.total_max.count() > 0) {
+            for (Generation* generation : services_.generations)
+                generation->check_time(now);
+        }
         dispatcher_.look_at_fleet();
         handlers_.tick(now);
     }
@@ -269,19 +322,45 @@ void App::wait_for_reload() {
 
 /// What is wrong changes nothing: a slip of the editor must not lock everybody out.
 void App::reload() {
-    if (!config_.keys_file.empty()) {
-        const auto entries = read_key_file(config_.keys_file);
-        const auto which = static_cast<std::size_t>(Reload::kKeys);
-        if (entries) {
-            keys_.replace(*entries);
+    reload_keys();
+    reload_tls();
+}
+
+void App::reload_keys() {
+    const auto read = [this](KeySource& source, Reload subject, const char* name,
+                             const std::function<void(const std::vector<KeyEntry>&)>& take) {
+        if (!source.is_used()) return;
+        const auto which = static_cast<std::size_t>(subject);
+        if (const auto entries = source.read_again()) {
+            take(*entries);
             metrics_.reloads.at(which)->Increment();
-            spdlog::info("event=reloaded subject=keys keys={}", keys_.size());
+            spdlog::info("event=reloaded subject={} keys={}", name, entries->size());
         } else {
             metrics_.reloads_failed.at(which)->Increment();
-            spdlog::error("event=reload_failed subject=keys kept=old error=\"{}\"",
+            spdlog::error("event=reload_failed subject={} kept=old error=\"{}\"", name,
                           entries.error());
         }
+    };
+    read(key_source_, Reload::kKeys, "keys",
+         [this](const std::vector<KeyEntry>& entries) { keys_.replace(entries); });
+    read(admin_key_source_, Reload::kAdminKeys, "admin_keys",
+         [this](const std::vector<KeyEntry>& entries) { admin_->set_keys(entries); });
+}
+
+void App::reload_tls() {
+    if (tls_ == nullptr) return;
+    const auto which = static_cast<std::size_t>(Reload::kTls);
+    try {
+        tls_ = load_tls(config_);
+    } catch (const std::runtime_error& error) {
+        metrics_.reloads_failed.at(which)->Increment();
+        spdlog::error("event=reload_failed subject=tls kept=old error=\"{}\"", error.what());
+        return;
     }
+    server_.set_tls(tls_);
+    if (admin_) admin_->set_tls(tls_);
+    metrics_.reloads.at(which)->Increment();
+    spdlog::info("event=reloaded subject=tls days_left={}", tls_->days_left());
 }
 
 asio::awaitable<void> App::drain() {

@@ -28,6 +28,7 @@
 #include "router/generation.h"
 #include "router/handlers.h"
 #include "router/key_ring.h"
+#include "router/key_source.h"
 #include "router/metrics.h"
 #include "router/replica_set.h"
 #include "router/status_follower.h"
@@ -53,12 +54,16 @@ private:
     void on_signal();
     void wait_for_reload();
     void reload();
+    void reload_keys();
+    void reload_tls();
     void check_exposure() const;
+    void open_admin();
     void add_fixed_replicas();
     [[nodiscard]] proto::HttpServerOptions server_options() const;
 
     const Config config_;
     boost::asio::io_context loop_;
+    ParsePool parse_pool_;  // gone before the loop with the requests that wait for it
     Metrics metrics_;
     DecisionRing decisions_;
     AccessLog access_log_;
@@ -69,10 +74,13 @@ private:
     Estimator estimator_;
     RetryBudget retry_budget_;
     KeyRing keys_;
+    KeySource key_source_;
+    KeySource admin_key_source_;
+    std::shared_ptr<const proto::TlsContext> tls_;  // null: clients speak without it
     Services services_;
     Handlers handlers_;
     proto::HttpServer server_;
-    std::unique_ptr<Admin> admin_;  // null without --admin-socket
+    std::unique_ptr<Admin> admin_;  // null without a listener for it
     boost::asio::signal_set signals_;
     boost::asio::signal_set reload_signal_;
     boost::asio::steady_timer ticker_;

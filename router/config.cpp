@@ -89,12 +89,41 @@ std::string Config::digest() const {
          << retries_max << ' ' << stream_buffer_bytes << ' ' << answer_hold_bytes << ' '
          << body_bytes_max.value_or(0) << ' ' << connections_max << ' ' << decision_header << ' '
          << cost_decode_weight << ' ' << cost_kv_s << ' ' << cost_decay << ' '
-         << affinity_entries_max << ' ' << big_prefill_s << ' ' << big_prefills_max;
-    for (const std::chrono::milliseconds time :
-         {queue_wait, queue_wait_starting, connect, probe, status_silence, silence_suspect,
-          silence_down, step_suspect, step_stall, ping, stream_idle, write_stall, drain_grace,
-          drain_deadline, metrics_fetch, affinity_ttl, big_prefill_stagger, light_hold,
-          slow_start}) {
+         << affinity_entries_max << ' ' << big_prefill_s << ' ' << big_prefills_max << ' '
+         << connections_per_address_max << ' ' << requests_per_connection_max << ' '
+         << header_bytes_max << ' ' << header_count_max << ' ' << body_rate_min << ' '
+         << parse_threads << ' ' << host << ' ' << port << ' ' << insecure_no_auth << ' '
+         << metrics_open << ' ' << affinity_isolate_keys << ' ' << keys_file << ' ' << admin_socket
+         << ' ' << admin_listen << ' ' << admin_keys_file << ' ' << tls_cert << ' ' << tls_key
+         << ' ' << log_level;
+    for (const auto* list : {&allowed_hosts, &cors_origins}) {
+        text << " |";
+        for (const std::string& name : *list)
+            text << ' ' << name;
+    }
+    for (const std::chrono::milliseconds time : {queue_wait,
+                                                 queue_wait_starting,
+                                                 connect,
+                                                 probe,
+                                                 status_silence,
+                                                 silence_suspect,
+                                                 silence_down,
+                                                 step_suspect,
+                                                 step_stall,
+                                                 ping,
+                                                 stream_idle,
+                                                 write_stall,
+                                                 drain_grace,
+                                                 drain_deadline,
+                                                 metrics_fetch,
+                                                 affinity_ttl,
+                                                 big_prefill_stagger,
+                                                 light_hold,
+                                                 slow_start,
+                                                 header_read,
+                                                 keepalive_idle,
+                                                 ttft_max,
+                                                 total_max}) {
         text << ' ' << time.count();
     }
     std::array<char, 17> hex{};
@@ -180,6 +209,10 @@ Config parse_command_line(int argc, const char* const* argv) {
     app.add_option("--retries-max", config.retries_max, "Second attempts after a lost one")
         ->check(CLI::Range(0, 8))
         ->capture_default_str();
+    add_seconds(app, "--ttft-max-s", config.ttft_max,
+                "A request without a first byte this long after its dispatch ends; 0 is off (0)");
+    add_seconds(app, "--total-max-s", config.total_max,
+                "A request ends this long after its arrival; 0 is off (0)");
     add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream (15)");
     add_seconds(app, "--stream-idle-s", config.stream_idle,
                 "A stream without bytes from a replica without reports ends after this (60)");
@@ -190,9 +223,7 @@ Config parse_command_line(int argc, const char* const* argv) {
         ->capture_default_str();
     app.add_option("--body-bytes-max", config.body_bytes_max,
                    "Longest request body; default max(4 MiB, 8 x context tokens)");
-    app.add_option("--connections-max", config.connections_max, "Client connections")
-        ->capture_default_str();
-    app.add_option("--allowed-host", config.allowed_hosts,
+    app.add_option("--allowed-hosts,--allowed-host", config.allowed_hosts,
                    "Host name clients may use for this server; repeatable")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     add_surface_flags(app, config);

@@ -50,6 +50,10 @@ struct Config {
     std::chrono::milliseconds step_stall{60'000};
     int retries_max = 1;
 
+    // Requests; 0: no limit.
+    std::chrono::milliseconds ttft_max{0};   // from dispatch
+    std::chrono::milliseconds total_max{0};  // from arrival
+
     // Streams.
     std::chrono::milliseconds ping{15'000};
     std::chrono::milliseconds stream_idle{60'000};
@@ -60,13 +64,29 @@ struct Config {
     // Clients.
     std::optional<std::size_t> body_bytes_max;  // default max(4 MiB, 8 x context tokens)
     std::size_t connections_max = 8192;
+    std::size_t connections_per_address_max = 1024;  // this machine is exempt
+    std::size_t requests_per_connection_max = 1000;
+    std::chrono::milliseconds header_read{10'000};
+    std::size_t header_bytes_max = std::size_t{32} << 10;
+    std::size_t header_count_max = 100;
+    std::size_t body_rate_min = 1024;  // bytes per second, after ten seconds
+    std::chrono::milliseconds keepalive_idle{75'000};
+    int parse_threads = 2;                   // for bodies above 64 KiB; 0: on the decision thread
     std::vector<std::string> allowed_hosts;  // beside our own addresses and localhost
     bool decision_header = true;
 
     // Who may come in.
     std::string keys_file;  // empty: no key is needed
     bool insecure_no_auth = false;
-    std::string admin_socket;  // path; empty: no admin listener
+    std::string admin_socket;     // path; empty: no admin listener there
+    std::string admin_listen;     // HOST:PORT; empty: no admin listener on TCP
+    std::string admin_keys_file;  // who may come in there
+    std::string tls_cert;         // PEM; with tls_key: clients speak TLS
+    std::string tls_key;
+    std::vector<std::string> cors_origins;  // pages of these may call; "*": all
+    /// A folder of ours for copies of key files that were good: when a restart finds a bad one, the
+    /// copy is used. Empty: a bad file prevents the start.
+    std::string last_good_dir;
     bool metrics_open = true;  // for this machine, without a key
     bool affinity_isolate_keys = false;
 
@@ -74,6 +94,7 @@ struct Config {
     std::chrono::milliseconds drain_grace{5'000};
     std::chrono::milliseconds drain_deadline{600'000};
 
+    std::string layout;                           // what the launcher runs, for the dashboard
     std::chrono::milliseconds metrics_fetch{50};  // for each replica in /metrics/all
     std::string log_level = "info";
 
@@ -86,5 +107,7 @@ struct Config {
 [[nodiscard]] Config parse_command_line(int argc, const char* const* argv);
 
 inline constexpr const char* kVersion = "0.1.0";
+/// Short hash of the source's commit when this was configured; "unknown" outside a repository.
+extern const char* const kCommit;
 
 }  // namespace router

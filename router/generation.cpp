@@ -90,18 +90,18 @@ asio::awaitable<void> Generation::run_attempts() {
     while (!client_gone_at_) {
         auto granted = co_await services_.dispatcher.acquire(ticket_);
         if (client_gone_at_) co_return;
-        if (is_expired_ && granted) granted = tl::unexpected(proto::ApiError{});
-        if (!granted) {
-            const bool is_drained = is_expired_;
-            proto::ApiError error = is_drained
-                                        ? services_.dispatcher.refuse(RejectReason::kDraining)
-                                        : std::move(granted.error());
+        if (cut_ != Cut::kNone || !granted) {
             co_await pinger_.stop();
-            const bool is_lost = error.code == proto::ErrorCode::kReplicaLost;
-            const Outcome outcome = is_drained ? Outcome::kDrained
-                                    : is_lost  ? Outcome::kUpstreamError
-                                               : Outcome::kRejected;
-            co_await answer_error(error, outcome);
+            CutAnswer refusal = cut_answer();
+            if (cut_ == Cut::kNone) {
+                refusal.error = std::move(granted.error());
+                refusal.outcome = refusal.error.code == proto::ErrorCode::kReplicaLost
+                                      ? Outcome::kUpstreamError
+                                      : Outcome::kRejected;
+            } else if (cut_ == Cut::kShutdown) {
+                refusal.error = services_.dispatcher.refuse(RejectReason::kDraining);
+            }
+            co_await answer_error(refusal.error, refusal.outcome);
             co_return;
         }
         const std::unique_ptr<Grant> grant = std::move(*granted);
@@ -121,8 +121,11 @@ asio::awaitable<void> Generation::run_attempts() {
         gauge_.enter(Phase::kPrefill);
         ticket_.in_front = true;
         running_on_ = grant->replica.index;
+        dispatched_at_ = grant->selected_at;
         const Next next = co_await attempt(*grant);
         running_on_.reset();
+        dispatched_at_.reset();
+        if (cut_ == Cut::kEvicted) cut_ = Cut::kNone;  // it concerned that replica
         record_.generated_tokens = grant->generated_tokens;
         if (next == Next::kEnd || client_gone_at_) co_return;
         gauge_.enter(Phase::kQueued);
@@ -133,7 +136,12 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
     cancel_ = std::make_shared<proto::CancelHandle>();
     grant.on_lost = [cancel = cancel_] { cancel->cancel(); };
     grant.charge.mark_sent(Clock::now());
-    auto response = co_await services_.client.request(grant.endpoint, upstream_request(grant));
+    proto::HttpClientRequest request = upstream_request(grant);
+    request.on_sent = [this, since = Clock::now()] {
+        services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kDispatch))
+            ->Observe(seconds(Clock::now() - since));
+    };
+    auto response = co_await services_.client.request(grant.endpoint, std::move(request));
     if (client_gone_at_) {
         count_attempt(grant, AttemptOutcome::kAborted);
         co_return Next::kEnd;
@@ -147,7 +155,7 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
                 services_.set.on_gone(grant.replica.index, Clock::now());
             }
         }
-        grant.judge(verdict_of(response.error(), is_expired_));
+        grant.judge(verdict_of(response.error(), cut_ != Cut::kNone));
         services_.on_suspicion(grant.replica.index);
         spdlog::warn("event=attempt_failed request_id={} replica={} dispatch={} kind={}",
                      exchange_.request().request_id, grant.replica.index, grant.dispatch_id,
@@ -222,11 +230,19 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
 
 /// No answer at all.
 asio::awaitable<Generation::Next> Generation::after_failure(Grant& grant, AttemptResult result) {
-    if (is_expired_) {
+    if (cut_ == Cut::kEvicted) {  // not its fault: it begins anew elsewhere
+        count_attempt(grant, AttemptOutcome::kAborted);
+        ticket_.excluded.push_back(grant.replica);
+        co_return Next::kAgain;
+    }
+    if (cut_ != Cut::kNone) {
         count_attempt(grant, AttemptOutcome::kAborted);
         co_await pinger_.stop();
-        const proto::ApiError error = services_.dispatcher.refuse(RejectReason::kDraining);
-        co_await answer_error(error, Outcome::kDrained);
+        CutAnswer answer = cut_answer();
+        if (cut_ == Cut::kShutdown) {
+            answer.error = services_.dispatcher.refuse(RejectReason::kDraining);
+        }
+        co_await answer_error(answer.error, answer.outcome);
         co_return Next::kEnd;
     }
     ticket_.excluded.push_back(grant.replica);
@@ -281,7 +297,8 @@ asio::awaitable<bool> Generation::may_try_again(Grant& grant) {
 asio::awaitable<bool> Generation::learn_fate(Grant& grant) {
     const auto deadline = Clock::now() + services_.config.probe;
     grant.on_lost = [this] { fate_.cancel(); };
-    while (!is_replica_lost(grant) && !client_gone_at_ && !is_expired_ && Clock::now() < deadline) {
+    while (!is_replica_lost(grant) && !client_gone_at_ && cut_ == Cut::kNone &&
+           Clock::now() < deadline) {
         fate_.expires_at(deadline);
         (void)co_await fate_.async_wait(asio::as_tuple(asio::use_awaitable));
     }
@@ -289,11 +306,49 @@ asio::awaitable<bool> Generation::learn_fate(Grant& grant) {
     co_return is_replica_lost(grant);
 }
 
-void Generation::expire() {
-    is_expired_ = true;
+void Generation::cut(Cut why) {
+    if (cut_ < why) cut_ = why;
     fate_.cancel();
-    services_.dispatcher.cancel(ticket_);
+    if (why != Cut::kEvicted) services_.dispatcher.cancel(ticket_);
     if (cancel_) cancel_->cancel();
+}
+
+bool Generation::evict() {
+    if (cut_ != Cut::kNone) return false;
+    cut(Cut::kEvicted);
+    return true;
+}
+
+void Generation::check_time(Clock::time_point now) {
+    const Config& config = services_.config;
+    const auto is_over = [now](Clock::time_point since, std::chrono::milliseconds limit) {
+        return limit.count() > 0 && now - since >= limit;
+    };
+    if (cut_ >= Cut::kTtftMax) return;
+    if (is_over(job_.arrival, config.total_max)) {
+        cut(Cut::kTotalMax);
+    } else if (dispatched_at_ && is_over(*dispatched_at_, config.ttft_max)) {
+        cut(Cut::kTtftMax);
+    }
+}
+
+Generation::CutAnswer Generation::cut_answer() const {
+    using proto::ErrorCode;
+    switch (cut_) {
+        case Cut::kTtftMax:
+            return {{ErrorCode::kReplicaTimeout, "The first token took longer than ttft_max_s."},
+                    Outcome::kUpstreamStall};
+        case Cut::kTotalMax:
+            return {{ErrorCode::kReplicaTimeout, "The request took longer than total_max_s."},
+                    Outcome::kUpstreamStall};
+        case Cut::kEvicted:
+            return {{ErrorCode::kDraining, "The replica was taken out of service."},
+                    Outcome::kDrained};
+        case Cut::kShutdown:
+        case Cut::kNone:
+            break;
+    }
+    return {{ErrorCode::kDraining, "The server is shutting down."}, Outcome::kDrained};
 }
 
 void Generation::on_client_gone() {
@@ -323,6 +378,7 @@ proto::HttpClientRequest Generation::upstream_request(const Grant& grant) {
 void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& response) {
     const auto now = Clock::now();
     gauge_.enter(Phase::kDecode);
+    dispatched_at_.reset();
     record_.first_byte = now - job_.arrival;
     if (job_.is_stream) record_.ttft = now - grant.selected_at;
     services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));

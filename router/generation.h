@@ -33,7 +33,9 @@
 #include "router/dispatcher.h"
 #include "router/estimator.h"
 #include "router/key_ring.h"
+#include "router/key_source.h"
 #include "router/metrics.h"
+#include "router/parse_pool.h"
 #include "router/pinger.h"
 #include "router/retry_budget.h"
 #include "router/stream_relay.h"
@@ -53,9 +55,15 @@ struct Services {
     Estimator& estimator;
     RetryBudget& retry_budget;
     const KeyRing& keys;
+    KeySource& key_source;
+    KeySource& admin_key_source;
     SipKey hash_key;  // of this process, for the boundaries of prompts
+    ParsePool& parse_pool;
+    const proto::HttpServer& server;  // of the clients
     /// A connection to a replica failed: look at it now.
     std::function<void(int index)> on_suspicion;
+    /// A replica was removed: nobody needs to look at it any more.
+    std::function<void(int index)> on_removal;
     std::list<class Generation*> generations;  // all that run, for the deadline of shutdown
 };
 
@@ -87,14 +95,24 @@ public:
     boost::asio::awaitable<void> run();
 
     /// The deadline of shutdown: in the queue it is answered 503, in a stream by the error event.
-    void expire();
-    [[nodiscard]] bool is_expired() const { return is_expired_; }
+    void expire() { cut(Cut::kShutdown); }
+    /// Its replica is taken out of service: without a byte to the client it goes elsewhere, in a
+    /// stream it ends by the error event. False when it was told before.
+    bool evict();
+    /// Ends it when it has gone on for too long. To be called a few times per second.
+    void check_time(Clock::time_point now);
 
     /// The replica that has it now; none while it waits.
     [[nodiscard]] std::optional<int> running_on() const { return running_on_; }
 
 private:
     enum class Next : std::uint8_t { kEnd, kAgain };
+    /// Why the router itself ends an attempt or the whole request.
+    enum class Cut : std::uint8_t { kNone, kEvicted, kTtftMax, kTotalMax, kShutdown };
+    struct CutAnswer {
+        proto::ApiError error;
+        Outcome outcome = Outcome::kDrained;
+    };
 
     boost::asio::awaitable<void> run_attempts();
     boost::asio::awaitable<Next> attempt(Grant& grant);
@@ -104,7 +122,7 @@ private:
     boost::asio::awaitable<AttemptOutcome> relay_long(proto::UpstreamResponse& response,
                                                       proto::Headers headers, std::string held);
     boost::asio::awaitable<bool> try_elsewhere(Grant& grant, proto::UpstreamResponse& response);
-    boost::asio::awaitable<void> end_broken_stream(proto::ErrorCode code);
+    boost::asio::awaitable<void> end_broken_stream(bool is_stalled);
     boost::asio::awaitable<void> answer_error(const proto::ApiError& error, Outcome outcome);
     boost::asio::awaitable<void> answer_whole(proto::HttpResponse response);
 
@@ -115,6 +133,8 @@ private:
     [[nodiscard]] Outcome outcome_of(int status) const;
     void on_first_byte(Grant& grant, const proto::UpstreamResponse& response);
     void on_client_gone();
+    void cut(Cut why);
+    [[nodiscard]] CutAnswer cut_answer() const;
     [[nodiscard]] bool has_died(InstanceRef instance) const;
     boost::asio::awaitable<bool> learn_fate(Grant& grant);
     boost::asio::awaitable<bool> may_try_again(Grant& grant);
@@ -133,8 +153,9 @@ private:
     std::vector<InstanceRef> lost_;   // those that broke off with it
     boost::asio::steady_timer fate_;  // runs while a look at a broken replica is awaited
     int busy_count_ = 0;
-    bool is_expired_ = false;
+    Cut cut_ = Cut::kNone;
     std::optional<int> running_on_;
+    std::optional<Clock::time_point> dispatched_at_;  // of the attempt, until its first byte
     std::list<Generation*>::iterator place_;
 };
 

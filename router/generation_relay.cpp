@@ -74,6 +74,8 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             heard_at = pinged_at = now;
             grant.charge.mark_output(count_events(events));
             const bool is_there = co_await exchange_.write(events);
+            services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kRelay))
+                ->Observe(seconds(Clock::now() - now));
             if (!is_there) {
                 on_client_gone();
                 count_attempt(grant, AttemptOutcome::kAborted);
@@ -106,34 +108,31 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
         if (!is_stalled) services_.on_suspicion(grant.replica.index);
         if (!has_begun) co_return co_await after_failure(grant, AttemptResult::kLost);
         response.close();
-        count_attempt(grant, is_expired_ ? AttemptOutcome::kAborted : AttemptOutcome::kLost);
+        count_attempt(grant, cut_ != Cut::kNone ? AttemptOutcome::kAborted : AttemptOutcome::kLost);
         // Inside an event too long to hold there is no boundary left; make one.
         if (!relay.is_at_boundary()) (void)co_await exchange_.write("\n\n");
-        const auto code = is_expired_  ? proto::ErrorCode::kDraining
-                          : is_stalled ? proto::ErrorCode::kReplicaTimeout
-                                       : proto::ErrorCode::kReplicaLost;
-        co_await end_broken_stream(code);
+        co_await end_broken_stream(is_stalled);
         co_return Next::kEnd;
     }
 }
 
-asio::awaitable<void> Generation::end_broken_stream(proto::ErrorCode code) {
-    const bool is_drained = code == proto::ErrorCode::kDraining;
-    const bool is_stalled = code == proto::ErrorCode::kReplicaTimeout;
-    if (!is_drained) {
-        services_.metrics.stream_errors.at(is_stalled ? kStreamErrorStalled : kStreamErrorLost)
+asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
+    CutAnswer end = cut_answer();
+    if (cut_ == Cut::kNone) {
+        end.error = proto::ApiError(
+            is_stalled ? proto::ErrorCode::kReplicaTimeout : proto::ErrorCode::kReplicaLost,
+            "The replica was lost in the middle of the answer.");
+        end.outcome = is_stalled ? Outcome::kUpstreamStall : Outcome::kUpstreamError;
+    }
+    if (end.outcome != Outcome::kDrained) {
+        const bool is_late = end.outcome == Outcome::kUpstreamStall;
+        services_.metrics.stream_errors.at(is_late ? kStreamErrorStalled : kStreamErrorLost)
             ->Increment();
         spdlog::warn("event=stream_broken request_id={} replica={} code={}",
                      exchange_.request().request_id, record_.replica.value_or(-1),
-                     proto::error_info(code).name);
+                     proto::error_info(end.error.code).name);
     }
-    const proto::ApiError error(code, is_drained
-                                          ? "The server is shutting down."
-                                          : "The replica was lost in the middle of the answer.");
-    const Outcome outcome = is_drained   ? Outcome::kDrained
-                            : is_stalled ? Outcome::kUpstreamStall
-                                         : Outcome::kUpstreamError;
-    co_await answer_error(error, outcome);
+    co_await answer_error(end.error, end.outcome);
 }
 
 asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
@@ -198,7 +197,7 @@ asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& 
             (void)co_await exchange_.finish();
             co_return AttemptOutcome::kOk;
         } else {
-            record_.outcome = is_expired_ ? Outcome::kDrained : Outcome::kUpstreamError;
+            record_.outcome = cut_ != Cut::kNone ? cut_answer().outcome : Outcome::kUpstreamError;
             exchange_.abort();
             co_return AttemptOutcome::kLost;
         }

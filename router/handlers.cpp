@@ -141,7 +141,8 @@ proto::Result<GenerationJob> parse_job(const proto::HttpRequest& request,
     return job;
 }
 
-Handlers::Handlers(Services& services) : services_(services), dashboard_(services) {
+Handlers::Handlers(Services& services)
+    : services_(services), cors_(services.config.cors_origins), dashboard_(services) {
     using proto::HttpExchange;
     const auto generation = [this](HttpExchange& exchange, const std::string&) {
         return generate(exchange);
@@ -192,6 +193,7 @@ bool needs_key(const Config& config, const proto::HttpRequestHead& head) {
 }
 
 std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head) {
+    if (cors_.is_on()) head.answer_headers = cors_.fields(head, routes_.allow(head.path));
     const auto admission = std::make_shared<Admission>();
     admission->arrival = Clock::now();
     admission->caller = services_.keys.find(head.headers);
@@ -224,6 +226,16 @@ std::size_t Handlers::body_bytes_max() const {
         proto::body_bytes_max(static_cast<std::size_t>(services_.set.context_tokens_max())));
 }
 
+/// A large body is read on another thread, while this one goes on relaying.
+asio::awaitable<void> Handlers::read_large_body(const proto::HttpRequest& request,
+                                                const JobContext& context,
+                                                std::optional<proto::Result<GenerationJob>>& job) {
+    // A copy, since answers teach the original meanwhile; its averages are few.
+    const Estimator estimator = services_.estimator;
+    std::function<void()> read = [&] { job.emplace(parse_job(request, estimator, context)); };
+    co_await services_.parse_pool.run(std::move(read));
+}
+
 asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     const auto began = Clock::now();
     const std::shared_ptr<Admission> admission = admission_of(exchange.request().ticket);
@@ -238,11 +250,16 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
             co_return;
         }
     }
-    proto::Result<GenerationJob> job =
-        parse_job(exchange.request(), services_.estimator,
-                  {.hash_key = services_.hash_key,
-                   .caller = admission->caller,
-                   .isolates_keys = services_.config.affinity_isolate_keys});
+    const JobContext context{.hash_key = services_.hash_key,
+                             .caller = admission->caller,
+                             .isolates_keys = services_.config.affinity_isolate_keys};
+    std::optional<proto::Result<GenerationJob>> read;
+    if (exchange.request().body.size() > kParseInlineBytesMax) {
+        co_await read_large_body(exchange.request(), context, read);
+    } else {
+        read.emplace(parse_job(exchange.request(), services_.estimator, context));
+    }
+    proto::Result<GenerationJob>& job = *read;
     if (job) {
         if (const auto known = check_model(services_.set, job->model); !known) {
             job = tl::unexpected(known.error());

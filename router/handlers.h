@@ -14,10 +14,18 @@
 
 #include "proto/http_server.h"
 #include "proto/route_table.h"
+#include "router/cors.h"
 #include "router/dashboard/dashboard.h"
 #include "router/generation.h"
 
 namespace router {
+
+/// What a job depends on beside the request itself.
+struct JobContext {
+    SipKey hash_key;                       // for the boundaries of the prompt
+    std::shared_ptr<const Caller> caller;  // null: anonymous
+    bool isolates_keys = false;            // prompts of different keys never match
+};
 
 class Handlers {
 public:
@@ -41,6 +49,9 @@ public:
 
 private:
     boost::asio::awaitable<void> generate(proto::HttpExchange& exchange);
+    boost::asio::awaitable<void> read_large_body(const proto::HttpRequest& request,
+                                                 const JobContext& context,
+                                                 std::optional<proto::Result<GenerationJob>>& job);
     boost::asio::awaitable<void> list_models(proto::HttpExchange& exchange);
     boost::asio::awaitable<void> show_model(proto::HttpExchange& exchange, std::string id);
     boost::asio::awaitable<void> ready(proto::HttpExchange& exchange);
@@ -48,16 +59,10 @@ private:
     boost::asio::awaitable<void> discover(proto::HttpExchange& exchange);
 
     Services& services_;
+    const Cors cors_;
     proto::RouteTable routes_;
     Dashboard dashboard_;
     bool is_leaving_ = false;
-};
-
-/// What a job depends on beside the request itself.
-struct JobContext {
-    SipKey hash_key;                       // for the boundaries of the prompt
-    std::shared_ptr<const Caller> caller;  // null: anonymous
-    bool isolates_keys = false;            // prompts of different keys never match
 };
 
 /// Reads and checks the body of a generation; fills what routing depends on.

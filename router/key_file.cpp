@@ -163,7 +163,7 @@ tl::expected<std::vector<KeyEntry>, std::string> parse_key_file(const std::strin
     return entries;
 }
 
-tl::expected<std::vector<KeyEntry>, std::string> read_key_file(const std::string& path) {
+tl::expected<std::string, std::string> read_key_text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::string text(kKeyFileBytesMax + 1, '\0');
     if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -171,9 +171,7 @@ tl::expected<std::vector<KeyEntry>, std::string> read_key_file(const std::string
         return Error("the key file '" + path + "' cannot be read: " + std::strerror(errno));
     }
     text.resize(static_cast<std::size_t>(file.gcount()));
-    auto entries = parse_key_file(text);
-    if (!entries) return Error("the key file '" + path + "' is wrong: " + entries.error());
-    return entries;
+    return text;
 }
 
 }  // namespace router

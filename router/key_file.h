@@ -43,8 +43,7 @@ inline constexpr std::size_t kKeyNameBytesMax = 64;
 [[nodiscard]] tl::expected<std::vector<KeyEntry>, std::string> parse_key_file(
     const std::string& text);
 
-/// The same from a file.
-[[nodiscard]] tl::expected<std::vector<KeyEntry>, std::string> read_key_file(
-    const std::string& path);
+/// The text of a file, at most kKeyFileBytesMax + 1 bytes of it, or why it cannot be read.
+[[nodiscard]] tl::expected<std::string, std::string> read_key_text(const std::string& path);
 
 }  // namespace router

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "router/app.h"
@@ -24,15 +25,24 @@ std::shared_ptr<router::LogSink> set_up_log(const std::string& level) {
     // One thread logs, so the sink needs no lock; stderr is the launcher's to read.
     auto sink = std::make_shared<router::LogSink>(STDERR_FILENO);
     auto logger = std::make_shared<spdlog::logger>("router", sink);
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l router %v");
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l router %v", spdlog::pattern_time_type::utc);
     logger->set_level(spdlog::level::from_str(level));
     spdlog::set_default_logger(std::move(logger));
     return sink;
 }
 
+/// A connection is two descriptors, one on each side; the soft limit is often only 1024.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    raise_descriptor_limit();
     std::signal(SIGPIPE, SIG_IGN);  // a closed peer is an error code of the write
     try {
         const router::Config config = router::parse_command_line(argc, argv);

@@ -44,7 +44,11 @@ constexpr std::array<std::string_view, kReloadCount> kReloadNames = {"keys", "ad
 constexpr std::array<std::string_view, kRetryReasonCount> kRetryNames = {"refused", "lost", "busy"};
 constexpr std::array<std::string_view, kAttemptOutcomeCount> kAttemptNames = {
     "ok", "client_error", "refused", "busy", "lost", "aborted"};
-constexpr std::array<std::string_view, kStageCount> kStageNames = {"admit", "choose", "dispatch"};
+constexpr std::array<std::string_view, kStageCount> kStageNames = {"admit", "choose", "dispatch",
+                                                                   "relay"};
+constexpr std::array<std::string_view, kConnectionRejectCount> kConnectionRejectNames = {
+    "connections_max", "per_address", "descriptors", "tls"};
+constexpr std::array<std::string_view, 2> kUseNames = {"busy", "idle"};
 constexpr std::array<std::string_view, 2> kStreamErrorNames = {"lost", "stalled"};
 
 constexpr const char* kPrefix = "quadriga_router_";
@@ -91,8 +95,8 @@ std::string_view name_of(Stage stage) {
 
 Metrics::Metrics(const Build& build) : registry_(std::make_shared<prometheus::Registry>()) {
     Maker make{*registry_};
-    make.gauges("build_info", "Constant 1; the version is in the label.")
-        .Add({{"version", build.version}})
+    make.gauges("build_info", "Constant 1; version and commit are in the labels.")
+        .Add({{"version", build.version}, {"commit", build.commit}})
         .Set(1);
     make.gauges("config_info", "Constant 1; the digest of the settings is in the label.")
         .Add({{"digest", build.config_digest}})
@@ -171,6 +175,16 @@ void Metrics::make_own_series() {
                      "Jain's index of the keys' service over the last minutes; 1 is even.")
              .Add({});
     connections = &make.gauges("connections", "Open client connections.").Add({});
+    add_each(make.counters("connections_rejected_total", "Client connections refused, by reason."),
+             "reason", kConnectionRejectNames, connections_rejected);
+    auto& gate_family = make.counters("gate_rejected_total", "Requests that broke a rule of HTTP.");
+    for (std::size_t i = 0; i < gate_rejected.size(); ++i) {
+        const auto reason = static_cast<proto::GateReason>(i);
+        gate_rejected.at(i) =
+            &gate_family.Add({{"reason", std::string(proto::gate_reason_name(reason))}});
+    }
+    slow_client_aborts =
+        &make.counters("slow_client_aborts_total", "Clients cut since they read nothing.").Add({});
     auto& reload_family =
         make.counters("reloads_total", "Files read again on SIGHUP; a failed one changed nothing.");
     for (std::size_t i = 0; i < kReloadCount; ++i) {
@@ -189,6 +203,8 @@ void Metrics::make_families() {
         &make.counters("upstream_requests_total", "Attempts at a replica, by outcome.");
     upstream_inflight_family_ =
         &make.gauges("upstream_inflight", "Our sequences on a replica, from selection to the end.");
+    upstream_connections_family_ =
+        &make.gauges("upstream_connections", "Our connections to a replica, in use and kept.");
     decisions_family_ = &make.counters("decisions_total", "Selections of a replica, by reason.");
     affinity_tokens_family_ = &make.counters(
         "affinity_tokens_total", "Prompt tokens expected in a replica's cache, and found there.");
@@ -218,6 +234,10 @@ ReplicaSeries& Metrics::replica(int index) {
             {{"replica", label}, {"outcome", std::string(kAttemptNames.at(i))}});
     }
     series.upstream_inflight = &upstream_inflight_family_->Add({{"replica", label}});
+    for (std::size_t i = 0; i < kUseNames.size(); ++i) {
+        series.upstream_connections.at(i) = &upstream_connections_family_->Add(
+            {{"replica", label}, {"state", std::string(kUseNames.at(i))}});
+    }
     for (std::size_t i = 0; i < series.decisions.size(); ++i) {
         series.decisions.at(i) = &decisions_family_->Add(
             {{"replica", label}, {"reason", std::string(name_of(static_cast<Reason>(i)))}});
@@ -239,6 +259,32 @@ ReplicaSeries& Metrics::replica(int index) {
             {{"replica", label}, {"to", std::string(name_of(static_cast<BreakerState>(i)))}});
     }
     return series;
+}
+
+void Metrics::forget_replica(int index) {
+    const auto at = replicas_.find(index);
+    if (at == replicas_.end()) return;
+    const ReplicaSeries& series = at->second;
+    const auto remove_all = [](auto& family, const auto& all) {
+        for (auto* one : all)
+            family.Remove(one);
+    };
+    prompt_tokens_family_->Remove(series.prompt_tokens_cached);
+    prompt_tokens_family_->Remove(series.prompt_tokens_uncached);
+    generation_tokens_family_->Remove(series.generation_tokens);
+    remove_all(*upstream_requests_family_, series.upstream_requests);
+    upstream_inflight_family_->Remove(series.upstream_inflight);
+    remove_all(*upstream_connections_family_, series.upstream_connections);
+    remove_all(*decisions_family_, series.decisions);
+    affinity_tokens_family_->Remove(series.affinity_predicted);
+    affinity_tokens_family_->Remove(series.affinity_confirmed);
+    up_family_->Remove(series.up);
+    remove_all(*state_family_, series.state);
+    status_age_family_->Remove(series.status_age_seconds);
+    status_fallback_family_->Remove(series.status_fallback);
+    breaker_state_family_->Remove(series.breaker_state);
+    remove_all(*breaker_transitions_family_, series.breaker_transitions);
+    replicas_.erase(at);
 }
 
 std::size_t Metrics::request_slot(Endpoint endpoint, std::size_t code_index, Outcome outcome) {

@@ -19,6 +19,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include "proto/http_gate.h"
 #include "router/affinity.h"
 #include "router/breaker.h"
 #include "router/policy.h"
@@ -82,8 +83,12 @@ enum class AttemptOutcome : std::uint8_t { kOk, kClientError, kRefused, kBusy, k
 inline constexpr std::size_t kAttemptOutcomeCount = 6;
 
 /// Where the router's own time goes.
-enum class Stage : std::uint8_t { kAdmit, kChoose, kDispatch };
-inline constexpr std::size_t kStageCount = 3;
+enum class Stage : std::uint8_t { kAdmit, kChoose, kDispatch, kRelay };
+inline constexpr std::size_t kStageCount = 4;
+
+/// Why a connection was not kept.
+enum class ConnectionReject : std::uint8_t { kCount, kAddress, kDescriptors, kTls };
+inline constexpr std::size_t kConnectionRejectCount = 4;
 [[nodiscard]] std::string_view name_of(Stage stage);
 
 /// Series that carry a replica label.
@@ -93,6 +98,7 @@ struct ReplicaSeries {
     prometheus::Counter* generation_tokens = nullptr;
     std::array<prometheus::Counter*, kAttemptOutcomeCount> upstream_requests{};
     prometheus::Gauge* upstream_inflight = nullptr;
+    std::array<prometheus::Gauge*, 2> upstream_connections{};  // busy, idle
     std::array<prometheus::Counter*, kReasonCount> decisions{};
     prometheus::Counter* affinity_predicted = nullptr;  // tokens
     prometheus::Counter* affinity_confirmed = nullptr;
@@ -108,12 +114,15 @@ class Metrics {
 public:
     struct Build {
         std::string version;
+        std::string commit;
         std::string config_digest;
     };
     explicit Metrics(const Build& build);
 
     /// The series of replica `index`, made on first use and kept.
     ReplicaSeries& replica(int index);
+    /// It was removed: its series go, so that no alert speaks of it for ever.
+    void forget_replica(int index);
     [[nodiscard]] const std::map<int, ReplicaSeries>& replicas() const { return replicas_; }
 
     void count_request(Endpoint endpoint, int status, Outcome outcome);
@@ -146,6 +155,9 @@ public:
     std::array<prometheus::Counter*, kEvictionReasonCount> affinity_evictions{};
     prometheus::Gauge* fairness_jain_ratio = nullptr;
     prometheus::Gauge* connections = nullptr;
+    std::array<prometheus::Counter*, kConnectionRejectCount> connections_rejected{};
+    std::array<prometheus::Counter*, proto::kGateReasonCount> gate_rejected{};
+    prometheus::Counter* slow_client_aborts = nullptr;
     std::array<prometheus::Counter*, kReloadCount> reloads{};
     std::array<prometheus::Counter*, kReloadCount> reloads_failed{};
 
@@ -167,6 +179,7 @@ private:
     prometheus::Family<prometheus::Counter>* generation_tokens_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* upstream_requests_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* upstream_inflight_family_ = nullptr;
+    prometheus::Family<prometheus::Gauge>* upstream_connections_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* decisions_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* affinity_tokens_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* up_family_ = nullptr;

@@ -21,6 +21,23 @@ namespace asio = boost::asio;
 constexpr std::string_view kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
 constexpr std::size_t kReplicaTextMax = std::size_t{8} << 20;
 
+/// Counters that are kept elsewhere as plain numbers, which only rise.
+void follow(prometheus::Counter& counter, std::uint64_t total) {
+    counter.Increment(static_cast<double>(total) - counter.Value());
+}
+
+void refresh_server(Metrics& metrics, const proto::HttpServerStats& stats) {
+    metrics.connections->Set(static_cast<double>(stats.connections));
+    const std::array<std::uint64_t, kConnectionRejectCount> rejected = {
+        stats.rejected_count_total, stats.rejected_address_total, stats.rejected_descriptors_total,
+        stats.tls_failures_total};
+    for (std::size_t i = 0; i < rejected.size(); ++i)
+        follow(*metrics.connections_rejected.at(i), rejected.at(i));
+    for (std::size_t i = 0; i < stats.gate_rejected_total.size(); ++i)
+        follow(*metrics.gate_rejected.at(i), stats.gate_rejected_total.at(i));
+    follow(*metrics.slow_client_aborts, stats.write_stalls_total);
+}
+
 /// Numbers that are read from state at a scrape instead of being kept up to date.
 void refresh_gauges(Services& services) {
     const auto now = Clock::now();
@@ -35,14 +52,17 @@ void refresh_gauges(Services& services) {
         series.up->Set(is_up ? 1 : 0);
         series.breaker_state->Set(static_cast<double>(replica.breaker.state()));
         for (std::size_t i = 0; i < series.breaker_transitions.size(); ++i) {
-            const auto total = replica.breaker.transitions(static_cast<BreakerState>(i));
-            prometheus::Counter& counter = *series.breaker_transitions.at(i);
-            counter.Increment(static_cast<double>(total) - counter.Value());
+            follow(*series.breaker_transitions.at(i),
+                   replica.breaker.transitions(static_cast<BreakerState>(i)));
         }
         series.upstream_inflight->Set(replica.account ? replica.account->sequences() : 0);
+        const proto::HttpClientStats upstream = services.client.stats(replica.endpoint);
+        series.upstream_connections.at(0)->Set(static_cast<double>(upstream.connections_busy));
+        series.upstream_connections.at(1)->Set(static_cast<double>(upstream.connections_idle));
         series.status_age_seconds->Set(
             replica.status ? std::chrono::duration<double>(now - replica.status_at).count() : -1);
     }
+    refresh_server(services.metrics, services.server.stats());
     services.metrics.body_bytes->Set(
         static_cast<double>(services.dispatcher.bodies().bytes_used()));
 }

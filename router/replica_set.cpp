@@ -58,7 +58,7 @@ bool is_serving(ReplicaState state) {
 
 Replica& ReplicaSet::add_fixed(const std::string& url, proto::Endpoint endpoint,
                                Clock::time_point now) {
-    const int index = replicas_.empty() ? 0 : replicas_.rbegin()->first + 1;
+    const int index = index_next_++;
     Replica& replica = replicas_[index];
     replica.index = index;
     replica.url = url;
@@ -74,6 +74,7 @@ bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock:
     Replica& replica = at->second;
     if (is_new) {
         replica.index = announcement.index;
+        index_next_ = std::max(index_next_, announcement.index + 1);
         replica.is_announced = true;
         replica.state_since = now;
     } else if (!replica.is_announced) {
@@ -84,6 +85,8 @@ bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock:
     replica.endpoint = url->endpoint;
     replica.announced = announcement.state;
     replica.eta_s = announcement.eta_s;
+    replica.watts = announcement.watts;
+    replica.celsius = announcement.celsius;
     if (!announcement.instance.empty() && announcement.instance != replica.instance()) {
         start_instance(replica, announcement.instance, now);
     } else if (announcement.state == proto::ReplicaState::kReady && !was_ready) {
@@ -96,7 +99,9 @@ bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock:
 
 ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& status,
                                          Clock::time_point now) {
-    Replica& replica = *find(index);
+    Replica* known = find(index);
+    if (known == nullptr) return Report::kWrongInstance;  // removed meanwhile
+    Replica& replica = *known;
     if (status.instance != replica.instance()) {
         if (replica.is_announced) return Report::kWrongInstance;
         start_instance(replica, status.instance, now);
@@ -139,8 +144,33 @@ bool ReplicaSet::set_drain(int index, bool is_drained, Clock::time_point now) {
     Replica* replica = find(index);
     if (replica == nullptr || replica->drain_asked_at.has_value() == is_drained) return false;
     replica->drain_asked_at = is_drained ? std::optional(now) : std::nullopt;
+    if (!is_drained) replica->is_leaving = false;
     refresh(*replica, now);
     return true;
+}
+
+bool ReplicaSet::ask_removal(int index, Clock::time_point now) {
+    Replica* replica = find(index);
+    if (replica == nullptr || replica->is_leaving) return false;
+    (void)set_drain(index, true, now);
+    replica->is_leaving = true;
+    return true;
+}
+
+void ReplicaSet::remove(int index, Clock::time_point now) {
+    const auto at = replicas_.find(index);
+    assert(at != replicas_.end() && "only what is there can be removed");
+    const auto node = replicas_.extract(at);
+    Replica removed = std::move(node.mapped());
+    removed.state = ReplicaState::kDown;
+    removed.state_since = now;
+    if (on_instance_end) on_instance_end({removed.index, removed.life});
+    if (removed.account && on_lost) on_lost(removed, removed.account);
+    if (on_change) on_change();
+}
+
+bool ReplicaSet::was_there(int index) const {
+    return index >= 0 && index < index_next_ && !replicas_.contains(index);
 }
 
 void ReplicaSet::on_pause(Clock::duration length) {

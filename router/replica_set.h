@@ -58,6 +58,7 @@ struct Replica {
     bool is_announced = false;  // by a launcher; otherwise given by URL
     proto::ReplicaState announced = proto::ReplicaState::kReady;
     double eta_s = 0;
+    double watts = 0, celsius = 0;  // as the launcher says; 0: not known
 
     std::uint64_t life = 0;            // counts instances
     std::shared_ptr<Account> account;  // of the instance we talk to; null before it is known
@@ -71,6 +72,7 @@ struct Replica {
 
     Breaker breaker;                                  // of this instance
     std::optional<Clock::time_point> drain_asked_at;  // by an operator; outlives the instance
+    bool is_leaving = false;                          // drained in order to be removed
 
     ReplicaState state = ReplicaState::kStarting;
     Clock::time_point state_since;
@@ -115,6 +117,12 @@ public:
     void on_info(int index, ReplicaInfo info);
     /// An operator wants no new work there, or wants it again. False when it was so already.
     bool set_drain(int index, bool is_drained, Clock::time_point now);
+    /// It is to be drained and then removed. False when that was so already.
+    bool ask_removal(int index, Clock::time_point now);
+    /// Forgets a replica that runs nothing of ours any more. Its index is not used again.
+    void remove(int index, Clock::time_point now);
+    /// Whether there was a replica of this index that is not there any more.
+    [[nodiscard]] bool was_there(int index) const;
     /// To be called about four times a second: silence and stalls are found here.
     void tick(Clock::time_point now);
 
@@ -166,6 +174,7 @@ private:
     LivenessLimits limits_;
     std::chrono::milliseconds slow_start_;
     std::map<int, Replica> replicas_;
+    int index_next_ = 0;  // above all there ever were
     std::uint64_t dispatches_ = 0;
 };
 

@@ -37,6 +37,7 @@ struct StatusFollower::Watch {
     std::string stream_instance;  // whose stream is open
     int info_tries = 0;           // for the instance `info_instance`
     std::string info_instance;
+    bool is_forgotten = false;
 };
 
 StatusFollower::StatusFollower(asio::any_io_executor executor, const Config& config,
@@ -52,7 +53,7 @@ StatusFollower::~StatusFollower() {
 }
 
 void StatusFollower::follow(int index) {
-    if (is_stopping_) return;
+    if (is_stopping_ || set_.find(index) == nullptr) return;
     std::shared_ptr<Watch>& watch = watches_[index];
     if (watch == nullptr) {
         watch = std::make_shared<Watch>(executor_, index);
@@ -82,6 +83,20 @@ void StatusFollower::stop() {
     }
 }
 
+void StatusFollower::forget(int index) {
+    const auto at = watches_.find(index);
+    if (at == watches_.end()) return;
+    const std::shared_ptr<Watch> watch = std::move(at->second);
+    watches_.erase(at);
+    watch->is_forgotten = true;
+    if (watch->cancel) watch->cancel->cancel();
+    watch->wake.cancel();
+}
+
+bool StatusFollower::is_over(const Watch& watch) const {
+    return is_stopping_ || watch.is_forgotten;
+}
+
 bool StatusFollower::is_wanted(int index) {
     const Replica* replica = set_.find(index);
     if (replica == nullptr) return false;
@@ -92,11 +107,11 @@ bool StatusFollower::is_wanted(int index) {
 
 asio::awaitable<void> StatusFollower::run(std::shared_ptr<Watch> watch) {
     std::chrono::milliseconds pause = kReconnectFirst;
-    while (!is_stopping_) {
+    while (!is_over(*watch)) {
         if (is_wanted(watch->index)) {
             const bool had_report = co_await follow_stream(*watch);
             watch->stream_instance.clear();
-            if (is_stopping_) break;
+            if (is_over(*watch)) break;
             if (had_report) pause = kReconnectFirst;
             // The stream ended or never began: one look tells a restart from a hiccup.
             if (is_wanted(watch->index)) (void)co_await poll(*watch);
@@ -106,7 +121,7 @@ asio::awaitable<void> StatusFollower::run(std::shared_ptr<Watch> watch) {
             pause = kReconnectFirst;
             watch->wake.expires_at(Clock::time_point::max());
         }
-        if (is_stopping_) break;
+        if (is_over(*watch)) break;
         (void)co_await watch->wake.async_wait(asio::as_tuple(asio::use_awaitable));
     }
 }
@@ -142,8 +157,9 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
     bool had_report = false;
     auto heard_at = Clock::now();
     auto timeout = config_.status_silence;
-    while (!is_stopping_) {
+    while (!is_over(watch)) {
         const proto::ReadResult read = co_await response->read_some(timeout);
+        if (is_over(watch)) co_return had_report;
         if (read.status == proto::ReadStatus::kTimeout) {
             // The stream is open and silent. A replica that still answers polls is alive; the
             // stream itself gets until silence_down, then it is opened anew.
@@ -206,6 +222,7 @@ asio::awaitable<bool> StatusFollower::poll(Watch& watch) {
 
 asio::awaitable<void> StatusFollower::read_info(Watch& watch) {
     const Replica* replica = set_.find(watch.index);
+    if (replica == nullptr) co_return;
     const std::string instance = replica->instance();
     if (replica->state != ReplicaState::kReady) co_return;
     if (replica->info && replica->info->instance == instance) co_return;

@@ -35,6 +35,9 @@ public:
     /// announcement changed, or a connection to it failed).
     void follow(int index);
 
+    /// Ends the watch of a replica that was removed.
+    void forget(int index);
+
     /// Ends all coroutines; they return at their next step.
     void stop();
 
@@ -48,6 +51,7 @@ private:
     boost::asio::awaitable<bool> poll(Watch& watch);
     boost::asio::awaitable<void> read_info(Watch& watch);
     bool take_report(Watch& watch, const std::string& json);
+    [[nodiscard]] bool is_over(const Watch& watch) const;
     [[nodiscard]] bool is_wanted(int index);
     [[nodiscard]] proto::HttpClientRequest get(const Watch& watch, std::string target) const;
 

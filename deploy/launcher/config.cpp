@@ -140,6 +140,36 @@ void assign_node(Config& config, const Setting& setting, const toml::node& node,
            "all keys: quadriga check-config");
 }
 
+/// Keys of the router become its flags; it knows them and refuses those that it does not know
+/// before anything is loaded.
+void read_router_table(LoadedConfig& loaded, const toml::table& table, const std::string& path) {
+    const auto add = [&loaded](std::string_view key, const std::string& value) {
+        std::string flag = "--" + std::string(key);
+        std::ranges::replace(flag, '_', '-');
+        loaded.config.router_settings.push_back(flag + "=" + value);
+    };
+    const auto value_of = [&](std::string_view key, const toml::node& node) -> std::string {
+        if (const auto* text = node.as_string()) return **text;
+        if (const auto* yes = node.as_boolean()) return **yes ? "true" : "false";
+        if (const auto* whole = node.as_integer()) return std::to_string(**whole);
+        if (const auto* real = node.as_floating_point()) return text_of(*real);
+        refuse("router." + std::string(key) + " cannot be " + text_of(node) + " (file " + path +
+                   ":" + std::to_string(node.source().begin.line) + ")",
+               "wanted: a string, a number, true, false or a list of strings",
+               "all keys: quadriga-router --help");
+    };
+    for (const auto& [key, node] : table) {
+        if (const toml::array* list = node.as_array()) {
+            for (const toml::node& item : *list)
+                add(key.str(), value_of(key.str(), item));
+        } else {
+            add(key.str(), value_of(key.str(), node));
+        }
+        loaded.origins["router." + std::string(key.str())] =
+            "file " + path + ":" + std::to_string(node.source().begin.line);
+    }
+}
+
 void read_file(LoadedConfig& loaded, const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
@@ -163,6 +193,10 @@ void read_file(LoadedConfig& loaded, const std::string& path) {
     loaded.file = path;
     for (const auto& [key, node] : table) {
         const std::string origin = "file " + path + ":" + std::to_string(node.source().begin.line);
+        if (key.str() == "router" && node.is_table()) {
+            read_router_table(loaded, *node.as_table(), path);
+            continue;
+        }
         const Setting* setting = find_setting(key.str());
         if (setting == nullptr) refuse_key(key.str(), origin);
         assign_node(loaded.config, *setting, node, origin);
@@ -193,6 +227,11 @@ void finish(Config& config) {
         refuse("context cannot be " + std::to_string(config.context),
                "the replica's start-up test needs " + std::to_string(kContextMin) + " tokens",
                "for example --context 8192, or 0 for the model's own");
+    }
+    if (config.tls_cert.empty() != config.tls_key.empty()) {
+        refuse("tls_cert and tls_key go together",
+               std::string(config.tls_cert.empty() ? "tls_cert" : "tls_key") + " is missing",
+               "give both, or none");
     }
     config.replica_count = replicas_of_layout(config.layout);
     if (config.replica_port_base > 0 && config.replica_port_base + config.replica_count > 65536) {
@@ -296,6 +335,10 @@ LoadedConfig load_config(const ConfigSources& sources) {
     return loaded;
 }
 
+std::string scheme_of(const Config& config) {
+    return config.tls_cert.empty() ? "http://" : "https://";
+}
+
 ConfigSources sources_of_environment() {
     ConfigSources sources;
     for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -318,6 +361,8 @@ std::string to_text(const LoadedConfig& loaded) {
         if (line.size() < 44) line.resize(44, ' ');
         text += line + "  # " + loaded.origins.at(std::string(setting.key)) + "\n";
     }
+    for (const std::string& flag : loaded.config.router_settings)
+        text += "router " + flag + "\n";
     return text;
 }
 

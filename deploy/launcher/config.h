@@ -29,6 +29,9 @@ struct Config {
     int metrics_port = 8099;
     std::string keys_file;          // API keys of the router; empty: no key is needed
     bool insecure_no_auth = false;  // the owner means a host that others reach, without keys
+    std::string tls_cert, tls_key;  // PEM files; empty: clients speak without TLS
+    /// The table [router] of the file as arguments: "--ping-s=5"; each with its origin.
+    std::vector<std::string> router_settings;
     std::string runtime_dir;
 
     int threads_per_replica = 0;
@@ -121,6 +124,9 @@ std::string to_text(const LoadedConfig& loaded);
 
 /// The nearest of `candidates` if it is near enough to be a typing error, else "".
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
+
+/// How clients reach the router: "http://" or "https://".
+std::string scheme_of(const Config& config);
 
 /// Whether only this machine reaches a server on `host`.
 bool is_loopback(std::string_view host);

@@ -270,7 +270,10 @@ void Planner::router_died(const ExitEvidence& evidence) {
         return;
     }
     const Failure failure = classify(evidence);
-    if (is_permanent(failure.kind)) {
+    // What its options name has gone bad while it served: that can be mended, and the replicas are
+    // loaded. Until then its port is closed at once.
+    const bool was_good_once = fleet_.was_ready;
+    if (is_permanent(failure.kind) && !was_good_once) {
         router.state = RouterState::kAbsent;
         Failure ending = failure;
         ending.what = "the router cannot run: " + failure.what;
@@ -282,12 +285,13 @@ void Planner::router_died(const ExitEvidence& evidence) {
     warn("the router ended: " + failure.what +
          (failure.why.empty() ? "" : " (" + failure.why + ")"));
     router.since = now_;
-    if (router.backoff_step++ == 0) {
+    const bool is_worth_a_try = !is_permanent(failure.kind);
+    if (router.backoff_step++ == 0 && is_worth_a_try) {
         router.state = RouterState::kAbsent;
         act(SpawnRouter{});
     } else {
         router.state = RouterState::kBackoff;
-        router.deadline = now_ + backoff_delay(router.backoff_step - 2);
+        router.deadline = now_ + backoff_delay(std::max(0, router.backoff_step - 2));
         act(GuardRouterPort{true});
     }
 }

@@ -30,6 +30,8 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"metrics_port", &Config::metrics_port, "Port of the launcher's own /metrics; 0 takes a free one", 0, kPortMax},
     {"keys_file", &Config::keys_file, "TOML file of API keys (name, sha256, ...), read again on SIGHUP; without it no key is needed"},
     {"insecure_no_auth", &Config::insecure_no_auth, "Serve others than this machine without keys"},
+    {"tls_cert", &Config::tls_cert, "PEM certificate of the router, then its issuers, read again on SIGHUP; with tls_key clients speak TLS"},
+    {"tls_key", &Config::tls_key, "PEM key of tls_cert, without a passphrase"},
     {"runtime_dir", &Config::runtime_dir, "Folder of sockets, lock and state; default: $RUNTIME_DIRECTORY, /run/quadriga or $XDG_RUNTIME_DIR/quadriga"},
     {"threads_per_replica", &Config::threads_per_replica, "Compute threads of a CPU replica; 0: its share of the cores", 0, 1024},
     {"context", &Config::context, "Longest sequence in tokens, at least 16; 0: the replica chooses", 0, 16777216},

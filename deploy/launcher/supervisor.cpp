@@ -52,7 +52,7 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
     death_write_ = UniqueFd(pipe[1]);
     const std::string host = plan_.config.host;
     const bool is_v6 = host.find(':') != std::string::npos;
-    facts_.url = "http://" + (is_v6 ? "[" + host + "]" : host) + ":" +
+    facts_.url = scheme_of(plan_.config) + (is_v6 ? "[" + host + "]" : host) + ":" +
                  std::to_string(plan_.router_socket.port);
     facts_.router_port = plan_.router_socket.port;
     facts_.metrics_port = plan_.metrics_port;

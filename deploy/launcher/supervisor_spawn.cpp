@@ -168,11 +168,19 @@ void Supervisor::do_action(const SpawnRouter&) {
                         "--internal-key-fd",  "6",
                         "--drain-grace-s",    seconds_text(config.drain_grace_s),
                         "--drain-deadline-s", seconds_text(config.drain_deadline_s),
-                        "--admin-socket",     admin_socket_path(plan_.runtime_dir)};
+                        "--admin-socket",     admin_socket_path(plan_.runtime_dir),
+                        "--last-good-dir",    plan_.runtime_dir,
+                        "--layout",           config.layout};
         if (!config.keys_file.empty()) {
             request.argv.insert(request.argv.end(), {"--keys-file", config.keys_file});
         }
         if (config.insecure_no_auth) request.argv.emplace_back("--insecure-no-auth");
+        if (!config.tls_cert.empty()) {
+            request.argv.insert(request.argv.end(),
+                                {"--tls-cert", config.tls_cert, "--tls-key", config.tls_key});
+        }
+        request.argv.insert(request.argv.end(), config.router_settings.begin(),
+                            config.router_settings.end());
         request.argv.insert(request.argv.end(), config.router_args.begin(),
                             config.router_args.end());
         Pipe output = make_pipe();

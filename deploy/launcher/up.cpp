@@ -32,18 +32,25 @@ void check_model(const Config& config) {
          .fix = "quadriga up MODEL.gguf"});
 }
 
+/// A file that a setting names, if it names one.
+void check_file(const std::string& setting, const std::string& path) {
+    if (path.empty()) return;
+    const std::ifstream file(path);
+    std::error_code error;
+    if (file && std::filesystem::is_regular_file(path, error)) return;
+    throw StartError({.kind = FailureClass::kConfig,
+                      .what = setting + ": the file " + path + " cannot be read",
+                      .why = file ? "it is not a file" : std::strerror(errno),
+                      .fix = "correct " + setting + ", or the rights of that file"});
+}
+
 /// Whoever can reach a server without keys can use it; the router refuses that too, but only once
 /// it runs.
 void check_exposure(const Config& config) {
-    if (!config.keys_file.empty()) {
-        const std::ifstream file(config.keys_file);
-        std::error_code error;
-        if (file && std::filesystem::is_regular_file(config.keys_file, error)) return;
-        throw StartError({.kind = FailureClass::kConfig,
-                          .what = "the key file " + config.keys_file + " cannot be read",
-                          .why = file ? "it is not a file" : std::strerror(errno),
-                          .fix = "correct keys_file, or the rights of that file"});
-    }
+    check_file("keys_file", config.keys_file);
+    check_file("tls_cert", config.tls_cert);
+    check_file("tls_key", config.tls_key);
+    if (!config.keys_file.empty()) return;
     if (config.insecure_no_auth || is_loopback(config.host)) return;
     throw StartError({.kind = FailureClass::kConfig,
                       .what = "host " + config.host + " would serve everybody who can reach it",
@@ -175,7 +182,16 @@ std::unique_ptr<proto::HttpServer> serve_metrics(boost::asio::io_context& contex
 /// Removes what this launcher made in its folder, whatever way it ends.
 struct RuntimeFiles {
     std::string folder;
+    explicit RuntimeFiles(std::string folder_in) : folder(std::move(folder_in)) { forget_keys(); }
+    RuntimeFiles(const RuntimeFiles&) = delete;
+    RuntimeFiles& operator=(const RuntimeFiles&) = delete;
+    /// The router's copies of key files are for its restarts, not for another start.
+    void forget_keys() const {
+        for (const char* name : {"/keys.good", "/admin-keys.good"})
+            ::unlink((folder + name).c_str());
+    }
     ~RuntimeFiles() {
+        forget_keys();
         remove_record(folder);
         ::unlink((folder + "/control.sock").c_str());
         ::unlink((folder + "/internal.key").c_str());
@@ -193,8 +209,9 @@ int run_up(const LoadedConfig& loaded) {
     check_exposure(config);
     plan.model_bytes = model_bytes(config.model);
     plan.config.model = std::filesystem::absolute(config.model).string();
-    if (!config.keys_file.empty()) {
-        plan.config.keys_file = std::filesystem::absolute(config.keys_file).string();
+    for (std::string* path :
+         {&plan.config.keys_file, &plan.config.tls_cert, &plan.config.tls_key}) {
+        if (!path->empty()) *path = std::filesystem::absolute(*path).string();
     }
     plan.replica_program = find_program(config.replica_program, "quadriga-replica");
     plan.router_program = find_program(config.router_program, "quadriga-router");
@@ -238,8 +255,8 @@ int run_up(const LoadedConfig& loaded) {
 
     DeviceMonitor& monitor = *devices.monitor;
     const bool is_v6 = config.host.find(':') != std::string::npos;
-    const std::string url = "http://" + (is_v6 ? "[" + config.host + "]" : config.host) + ":" +
-                            std::to_string(plan.router_socket.port);
+    const std::string url = scheme_of(config) + (is_v6 ? "[" + config.host + "]" : config.host) +
+                            ":" + std::to_string(plan.router_socket.port);
     print_plan(console, plan, url, monitor);
     if (!devices.note.empty()) console.print("         no GPU is used: " + devices.note);
 

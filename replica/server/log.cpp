@@ -31,7 +31,8 @@ void start_log() {
     const auto logger = std::make_shared<spdlog::async_logger>(
         std::string(kLoggerName), sink, spdlog::thread_pool(),
         spdlog::async_overflow_policy::overrun_oldest);
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l replica %v");
+    // The one form of time in all our logs: they end up in one.
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l replica %v", spdlog::pattern_time_type::utc);
     spdlog::register_logger(logger);
 }
 

@@ -162,10 +162,21 @@ QueueView Dashboard::queue_view() const {
     return view;
 }
 
+std::vector<std::string> Dashboard::drifted() {
+    std::vector<std::string> files;
+    if (services_.key_source.has_drifted()) files.emplace_back("key file");
+    if (services_.admin_key_source.has_drifted()) files.emplace_back("file of admin keys");
+    return files;
+}
+
 FleetView Dashboard::fleet_view(Clock::time_point now) {
     return {.id = id_,
             .version = kVersion,
+            .commit = kCommit,
+            .layout = services_.config.layout,
             .config_digest = services_.config.digest(),
+            .keys_digest = services_.key_source.digest(),
+            .drifted = drifted(),
             .started_at = started_at_,
             .is_draining = services_.dispatcher.is_draining(),
             .is_affinity_suspended = services_.dispatcher.memory().is_affinity_suspended(now),

@@ -12,6 +12,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -42,6 +43,7 @@ private:
     [[nodiscard]] Reading read(Clock::time_point now);
     [[nodiscard]] QueueView queue_view() const;
     [[nodiscard]] FleetView fleet_view(Clock::time_point now);
+    [[nodiscard]] std::vector<std::string> drifted();
     void learn_facts();
 
     Services& services_;

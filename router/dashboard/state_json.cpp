@@ -278,7 +278,11 @@ Json fleet_json(const FleetView& fleet, const ReplicaSet& set, Clock::time_point
         ready += replica.state == ReplicaState::kReady ? 1 : 0;
     return {{"id", fleet.id},
             {"version", fleet.version},
+            {"commit", fleet.commit},
+            {"layout", string_or_null(fleet.layout)},
             {"config_digest", fleet.config_digest},
+            {"keys_digest", string_or_null(fleet.keys_digest)},
+            {"drifted", fleet.drifted},
             {"uptime_s", rounded(seconds_between(fleet.started_at, now))},
             {"mode", std::string(name_of_mode(fleet.mode))},
             {"is_draining", fleet.is_draining},
@@ -307,9 +311,8 @@ Json replica_json(const Replica& replica, const ReplicaFacts* facts, Clock::time
     json["arch"] = is_known ? string_or_null(facts->arch) : Json();
     json["quant"] = is_known ? string_or_null(facts->quant) : Json();
     json["kernels"] = is_known ? kernels_json(*facts) : Json();
-    // Nobody measures them here yet; the page shows a dash.
-    json["watts"] = nullptr;
-    json["celsius"] = nullptr;
+    json["watts"] = replica.watts > 0 ? Json(rounded(replica.watts)) : Json();
+    json["celsius"] = replica.celsius > 0 ? Json(rounded(replica.celsius)) : Json();
     return json;
 }
 
@@ -361,6 +364,11 @@ std::vector<std::string> warnings(const FleetView& fleet, const ReplicaSet& set,
                                   const FactsByReplica& facts) {
     std::vector<std::string> out;
     if (fleet.is_draining) out.emplace_back("The router is draining: it takes no new requests.");
+    for (const std::string& file : fleet.drifted) {
+        out.emplace_back("The " + file +
+                         " on disk is another one than what is in use: a reload "
+                         "(SIGHUP) reads it.");
+    }
     if (set.replicas().empty()) out.emplace_back("There is no replica.");
     warn_of_states(set, out);
     warn_of_kernels(set, facts, out);

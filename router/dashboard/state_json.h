@@ -62,7 +62,11 @@ struct QueueView {
 struct FleetView {
     std::string id;  // of this router process
     std::string version;
+    std::string commit;
+    std::string layout;  // as the launcher calls it; empty: not known
     std::string config_digest;
+    std::string keys_digest;           // empty: no keys are needed
+    std::vector<std::string> drifted;  // files on disk that differ from what is in use
     Clock::time_point started_at;
     bool is_draining = false;
     bool is_affinity_suspended = false;

@@ -209,6 +209,31 @@ TEST_F(LauncherTest, TheRouterGetsTheKeyFileAndAHangupReachesItAlone) {
     EXPECT_EQ(events("replica 0", "start").size(), 1U);
 }
 
+TEST_F(LauncherTest, TheRouterGetsItsTlsFilesItsTableAndWhereToKeepCopies) {
+    const std::string certificate = folder_ + "/cert.pem";
+    const std::string key = folder_ + "/key.pem";
+    const std::string config = folder_ + "/quadriga.toml";
+    up({"--tls-cert", certificate, "--tls-key", key});
+    EXPECT_EQ(wait_for_end(), 2) << "they are not there yet";
+    EXPECT_THAT(read("err"), HasSubstr("tls_cert"));
+    std::ofstream(certificate) << "certificate";
+    std::ofstream(key) << "key";
+    std::ofstream(config) << "[router]\nping_s = 7\n";
+    std::ofstream(runtime_dir() + "/keys.good") << "of an earlier launcher";
+    up({"--tls-cert", certificate, "--tls-key", key, "--config", config}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready"));
+    const nlohmann::json flags = events("router", "start").front()["flags"];
+    EXPECT_EQ(flags["--tls-cert"], certificate);
+    EXPECT_EQ(flags["--tls-key"], key);
+    EXPECT_EQ(flags["--last-good-dir"], runtime_dir());
+    EXPECT_EQ(flags["--layout"], "1x1");
+    EXPECT_TRUE(flags.contains("--ping-s=7"));
+    EXPECT_THAT(read("out"), HasSubstr("https://127.0.0.1:"));
+    EXPECT_FALSE(std::filesystem::exists(runtime_dir() + "/keys.good"));
+    EXPECT_EQ(command({"down"}), 0);
+    EXPECT_EQ(wait_for_end(), 0);
+}
+
 TEST_F(LauncherTest, ASecondUpInTheSameFolderNamesTheFirst) {
     up();
     ASSERT_TRUE(wait_for("replica 1", "ready"));

@@ -12,12 +12,13 @@
 
 #include "tests/integration/router_client.h"
 #include "tests/integration/router_fleet.h"
-#include "tests/integration/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace fleet {
 namespace {
 
 using nlohmann::json;
+using test_support::TempFolder;
 using testing::HasSubstr;
 constexpr const char* kChat = "/v1/chat/completions";
 const std::string kRouter = std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router";
@@ -246,6 +247,119 @@ TEST(RouterAdminTest, KeysAreNamesAndNumbersOnly) {
     const json expected{{"name", "alice"},   {"priority_min", -100}, {"weight", 2.0},
                         {"requests_max", 3}, {"running", 0},         {"attained_tokens", 0.0}};
     EXPECT_EQ(answer.body["keys"], json::array({expected}));
+}
+
+TEST(RouterAdminTest, ARemovedReplicaIsDrainedThenForgottenAndItsNumberNotUsedAgain) {
+    AdminFleet fleet(2, {"--ttft-ms", "600000"});
+    const auto remove = [&](const std::string& target) {
+        return ask(fleet.socket, "DELETE", "/admin/replicas/" + target);
+    };
+    EXPECT_EQ(fleet.post("/admin/replicas/0/drain").status, 200);
+    RawClient client(fleet.port());
+    client.post(kChat, chat_body("hi", true));
+    ASSERT_TRUE(fleet.fleet.fakes[1]->process().wait_line({"arrival"}));
+    for (int i = 0; i < 2; ++i) {  // it works, so it stays until it has ended
+        const AdminAnswer leaving = remove("1");
+        EXPECT_EQ(leaving.status, 202);
+        EXPECT_EQ(leaving.body["leaving"], true);
+        EXPECT_EQ(leaving.body["state"], "DRAINING");
+    }
+    for (int i = 0; i < 2; ++i) {  // nothing runs there, so it goes at once
+        const AdminAnswer gone = remove("0");
+        EXPECT_EQ(gone.status, 200);
+        EXPECT_EQ(gone.body["removed"], true);
+    }
+    client.close();
+    Child& router = fleet.fleet.router->process();
+    ASSERT_TRUE(router.wait_line({"event=admin", "action=removed", "replica=1"}));
+    EXPECT_TRUE(fleet.get("/admin/replicas").body["replicas"].empty());
+    EXPECT_EQ(get(fleet.port(), "/metrics").body.find("replica=\"1\""), std::string::npos);
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 503);
+    Fake more(7);
+    const AdminAnswer added = fleet.post("/admin/replicas", json{{"url", more.url()}}.dump());
+    EXPECT_EQ(added.body["replica"], 2);
+    ASSERT_TRUE(fleet.fleet.router->wait_state(2, "READY"));
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(remove("9").status, 404);
+    EXPECT_EQ(remove("x").status, 404);
+    EXPECT_EQ(fleet.fleet.wait_idle(), "");
+}
+
+TEST(RouterAdminTest, RemovalAtOnceMovesWhatHasNoByteYetAndEndsStreamsByTheErrorEvent) {
+    AdminFleet fleet(2);
+    EXPECT_EQ(fleet.post("/admin/replicas/1/drain").status, 200);
+    RawClient streaming(fleet.port());
+    streaming.post(kChat, chat_body("tokens=100000 token_ms=5", true));
+    ASSERT_TRUE(streaming.read_body_bytes(500));
+    RawClient waiting(fleet.port());
+    waiting.post(kChat, chat_body("ttft_ms=600000", true), {"x-request-id: waiting"});
+    ASSERT_TRUE(fleet.fleet.fakes[0]->process().wait_line({"arrival", "request_id=waiting"}));
+    EXPECT_EQ(fleet.post("/admin/replicas/1/undrain").status, 200);
+    const AdminAnswer gone = ask(fleet.socket, "DELETE", "/admin/replicas/0?now=1");
+    EXPECT_GE(gone.status, 200);
+    EXPECT_LE(gone.status, 202);
+    const Answer ended = streaming.read_to_end();
+    EXPECT_TRUE(ended.is_complete);
+    EXPECT_THAT(ended.body, HasSubstr("event: error\n"));
+    EXPECT_THAT(ended.body, HasSubstr("draining"));
+    EXPECT_THAT(ended.body, testing::Not(HasSubstr("[DONE]")));
+    EXPECT_TRUE(fleet.fleet.fakes[1]->process().wait_line({"arrival", "request_id=waiting"}));
+    EXPECT_TRUE(fleet.fleet.router->process().wait_line({"action=removed", "replica=0"}));
+}
+
+TEST(RouterAdminTest, AReplicaThatIsLeavingStaysWhenItIsWantedAgain) {
+    AdminFleet fleet(1, {"--ttft-ms", "600000"});
+    RawClient client(fleet.port());
+    client.post(kChat, chat_body("hi", true));
+    ASSERT_TRUE(fleet.fleet.fakes[0]->process().wait_line({"arrival"}));
+    EXPECT_EQ(ask(fleet.socket, "DELETE", "/admin/replicas/0").status, 202);
+    const std::string body = json{{"url", fleet.fleet.fakes[0]->url()}}.dump();
+    const AdminAnswer back = fleet.post("/admin/replicas", body);
+    EXPECT_EQ(back.body["replica"], 0);
+    EXPECT_EQ(back.body["leaving"], false);
+    EXPECT_EQ(back.body["state"], "READY");
+}
+
+TEST(RouterAdminTest, OverTcpItNeedsAKeyOfItsOwn) {
+    TempFolder folder;
+    const std::string keys = folder.write(
+        "admin.toml", "[[key]]\nname = \"op\"\nsha256 = \"" + digest_of("op-key") + "\"\n");
+    AdminFleet fleet(1, {}, {"--admin-listen", "127.0.0.1:0", "--admin-keys-file", keys});
+    const auto line = fleet.fleet.router->process().wait_line({"event=admin_listening", "port="});
+    ASSERT_TRUE(line);
+    const int port = std::stoi(line->substr(line->find("port=") + 5));
+    EXPECT_EQ(get(port, "/admin/replicas").status, 401);
+    EXPECT_EQ(get(port, "/admin/replicas", {"Authorization: Bearer other"}).status, 401);
+    const std::string key = "Authorization: Bearer op-key";
+    EXPECT_EQ(get(port, "/admin/replicas", {key}).status, 200);
+    EXPECT_EQ(post(port, "/admin/replicas/0/drain", "", {key}).status, 200);
+    EXPECT_EQ(post(port, "/admin/replicas/0/undrain", "").status, 401);
+    EXPECT_EQ(get(port, "/v1/models", {key}).status, 404);
+    EXPECT_EQ(get(fleet.port(), "/v1/models").status, 200) << "the public port has none";
+    // A reload takes another key; a bad file changes nothing.
+    folder.write("admin.toml", "nonsense");
+    Child& router = fleet.fleet.router->process();
+    router.signal(SIGHUP);
+    ASSERT_TRUE(router.wait_line({"event=reload_failed", "subject=admin_keys"}));
+    EXPECT_EQ(get(port, "/admin/replicas", {key}).status, 200);
+}
+
+TEST(RouterAdminTest, ATcpListenerThatWouldBeOpenIsRefused) {
+    TempFolder folder;
+    const std::string keys = folder.write(
+        "admin.toml", "[[key]]\nname = \"op\"\nsha256 = \"" + digest_of("op-key") + "\"\n");
+    const auto refusal = [](std::vector<std::string> flags) {
+        flags.insert(flags.begin(), {kRouter, "--port", "0"});
+        Child router(flags, Child::Listen::kStderr);
+        EXPECT_EQ(router.wait_exit(), 2);
+        return router.text();
+    };
+    EXPECT_THAT(refusal({"--admin-listen", "127.0.0.1:0"}), HasSubstr("--admin-keys-file"));
+    EXPECT_THAT(refusal({"--admin-listen", "0.0.0.0:0", "--admin-keys-file", keys}),
+                HasSubstr("TLS"));
+    EXPECT_THAT(refusal({"--admin-listen", "nonsense", "--admin-keys-file", keys}),
+                HasSubstr("HOST:PORT"));
+    EXPECT_THAT(refusal({"--admin-keys-file", keys}), HasSubstr("--admin-listen"));
 }
 
 }  // namespace

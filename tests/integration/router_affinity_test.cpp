@@ -65,7 +65,8 @@ std::vector<Answer> ask_all(int port, const std::vector<std::string>& bodies) {
     return answers;
 }
 
-// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of thirty.
+// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
+// thirty.
 TEST(RouterAffinityTest, DISABLED_AChatGoesBackToWhereItsBeginningIs) {
     Fleet fleet(4, kFlags, {"--log-level", "debug"});
     const int port = fleet.router->port();
@@ -97,7 +98,8 @@ TEST(RouterAffinityTest, DISABLED_AChatGoesBackToWhereItsBeginningIs) {
     EXPECT_EQ(fleet.wait_idle(), "");
 }
 
-// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of thirty.
+// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
+// thirty.
 TEST(RouterAffinityTest, DISABLED_R10_ChatsSpreadOverAllReplicasAndStayThere) {
     Fleet fleet(4, kFlags);
     std::vector<Chat> chats(24);

@@ -203,15 +203,16 @@ std::size_t Fake::arrivals() const {
     return count.empty() ? 0 : std::stoul(count);
 }
 
-Router::Router(const std::vector<std::string>& flags, std::vector<Child::Inherited> fds) {
-    std::vector<std::string> arguments = {program("/bin/quadriga-router"), "--port", "0",
-                                          "--drain-grace", "0"};
+Router::Router(const std::vector<std::string>& flags, std::vector<Child::Inherited> fds,
+               const std::vector<std::string>& before) {
+    std::vector<std::string> arguments = before;
+    arguments.insert(arguments.end(),
+                     {program("/bin/quadriga-router"), "--port", "0", "--drain-grace", "0"});
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     child_ = std::make_unique<Child>(std::move(arguments), Child::Listen::kStderr, std::move(fds));
-    const std::string prefix = "listening on http://127.0.0.1:";
-    const auto line = child_->wait_line({prefix});
+    const auto line = child_->wait_line({"listening on http", "://127.0.0.1:"});
     if (!line) throw std::runtime_error("the router did not start:\n" + child_->text());
-    port_ = std::stoi(line->substr(prefix.size()));
+    port_ = std::stoi(line->substr(line->rfind(':') + 1));
 }
 
 bool Router::wait_state(int index, const std::string& state) {
@@ -267,6 +268,17 @@ std::string Fleet::wait_idle() {
         }
     } while (!first_bad.empty() && Clock::now() < deadline);
     return first_bad;
+}
+
+std::string digest_of(const std::string& key) {
+    const std::string command = "printf %s '" + key + "' | sha256sum";
+    std::string hex(64, '\0');
+    FILE* pipe = ::popen(command.c_str(), "r");
+    if (pipe == nullptr || std::fread(hex.data(), 1, hex.size(), pipe) != hex.size()) {
+        throw std::runtime_error("sha256sum does not work");
+    }
+    ::pclose(pipe);
+    return hex;
 }
 
 std::string chat_body(const std::string& text, bool stream, int max_tokens) {

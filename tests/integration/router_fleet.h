@@ -98,7 +98,9 @@ private:
 
 class Router {
 public:
-    explicit Router(const std::vector<std::string>& flags, std::vector<Child::Inherited> fds = {});
+    /// `before`: words in front of the program's, as "prlimit …".
+    explicit Router(const std::vector<std::string>& flags, std::vector<Child::Inherited> fds = {},
+                    const std::vector<std::string>& before = {});
 
     [[nodiscard]] int port() const { return port_; }
     [[nodiscard]] std::string url(const std::string& path) const {
@@ -126,6 +128,9 @@ struct Fleet {
     std::vector<std::unique_ptr<Fake>> fakes;
     std::unique_ptr<Router> router;
 };
+
+/// SHA-256 of a key as hex digits, by the tool that the documentation names.
+std::string digest_of(const std::string& key);
 
 /// `--replica URL` for each.
 std::vector<std::string> replica_flags(const std::vector<std::unique_ptr<Fake>>& fakes);

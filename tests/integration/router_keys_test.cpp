@@ -6,25 +6,15 @@
 
 #include "tests/integration/router_client.h"
 #include "tests/integration/router_fleet.h"
-#include "tests/integration/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace fleet {
 namespace {
 
+using test_support::TempFolder;
 using testing::HasSubstr;
 using testing::Not;
 constexpr const char* kChat = "/v1/chat/completions";
-
-/// Digests are made by the tool that the documentation names.
-std::string digest_of(const std::string& key) {
-    const std::string command = "printf %s '" + key + "' | sha256sum";
-    std::string hex(64, '\0');
-    FILE* pipe = ::popen(command.c_str(), "r");
-    const std::size_t got = std::fread(hex.data(), 1, hex.size(), pipe);
-    ::pclose(pipe);
-    EXPECT_EQ(got, hex.size());
-    return hex;
-}
 
 std::string key_table(const std::string& name, const std::string& more = "") {
     return "[[key]]\nname = \"" + name + "\"\nsha256 = \"" + digest_of(name + "-key") + "\"\n" +
@@ -304,6 +294,48 @@ TEST(RouterKeysTest, ABadKeyFileStopsTheStartWithOneSentence) {
     const auto bad = start(folder.write("keys.toml", "[[key]]\nname = \"a\"\n"));
     EXPECT_EQ(bad->wait_exit(), 2);
     EXPECT_THAT(bad->text(), HasSubstr("keys.toml' is wrong: line 1: this key has no 'sha256'"));
+}
+
+TEST(RouterKeysTest, ARestartWithABadFileGoesOnWithTheKeysThatWereGood) {
+    TempFolder folder;
+    const std::string keys = folder.write("keys.toml", key_table("alice"));
+    Fake replica(0);
+    const std::vector<std::string> flags = {"--replica", replica.url(),     "--keys-file",
+                                            keys,        "--last-good-dir", folder.path("")};
+    const auto status_for = [](const Router& router, const std::vector<std::string>& fields) {
+        return get(router.port(), "/v1/models", fields).status;
+    };
+    {
+        Router first(flags);
+        EXPECT_EQ(status_for(first, {bearer("alice")}), 200);
+        folder.write("keys.toml", key_table("bob"));
+        first.process().signal(SIGHUP);
+        ASSERT_TRUE(first.process().wait_line({"event=reloaded", "subject=keys"}));
+    }  // killed
+    folder.write("keys.toml", "a slip of the editor");
+    Router second(flags);
+    EXPECT_TRUE(second.process().wait_line({"event=keys_bad", "kept=last_good"}));
+    EXPECT_EQ(status_for(second, {bearer("bob")}), 200);
+    EXPECT_EQ(status_for(second, {bearer("alice")}), 401);
+    EXPECT_EQ(status_for(second, {}), 401);
+    folder.write("keys.toml", key_table("carol"));
+    second.process().signal(SIGHUP);
+    ASSERT_TRUE(second.process().wait_line({"event=reloaded", "subject=keys"}));
+    EXPECT_EQ(status_for(second, {bearer("carol")}), 200);
+}
+
+TEST(RouterKeysTest, WithoutACopyABadFilePreventsTheStart) {
+    TempFolder folder;
+    const std::string keys = folder.write("keys.toml", "nonsense");
+    for (const std::vector<std::string>& more :
+         {std::vector<std::string>{}, {"--last-good-dir", folder.path("")}}) {
+        std::vector<std::string> flags = {std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router",
+                                          "--port", "0", "--keys-file", keys};
+        flags.insert(flags.end(), more.begin(), more.end());
+        Child router(flags, Child::Listen::kStderr);
+        EXPECT_EQ(router.wait_exit(), 2);
+        EXPECT_THAT(router.text(), HasSubstr(keys));
+    }
 }
 
 }  // namespace

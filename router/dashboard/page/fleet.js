@@ -145,10 +145,13 @@ export class Fleet {
     const models = router.models.length > 0 ? router.models.join(", ") : DASH;
     const kind = replicas.find((replica) => replica.quant !== null);
     set_text(at("fact-model"), kind ? `${models} (${[kind.arch, kind.quant].filter(Boolean).join(", ")})` : models);
-    set_text(at("fact-layout"), `${router.replicas_ready} of ${router.replicas} replicas ready`);
+    const layout = router.layout === null ? "" : `${router.layout}, `;
+    set_text(at("fact-layout"), `${layout}${router.replicas_ready} of ${router.replicas} replicas ready`);
     const versions = [...new Set(replicas.map((replica) => replica.version).filter(Boolean))];
-    set_text(at("fact-build"), [`router ${router.version}`, ...versions.map((v) => `replica ${v}`)].join(", "));
-    set_text(at("fact-config"), router.config_digest);
+    set_text(at("fact-build"), [`router ${router.version} (${router.commit})`, ...versions.map((v) => `replica ${v}`)].join(", "));
+    const keys = router.keys_digest === null ? "" : `, keys ${router.keys_digest}`;
+    const drift = router.drifted.length > 0 ? ", DIFFERS FROM DISK" : "";
+    set_text(at("fact-config"), `${router.config_digest}${keys}${drift}`);
     set_text(at("fact-uptime"), duration(router.uptime_s));
     document.title = `${router.replicas_ready}/${router.replicas} · Quadriga`;
   }

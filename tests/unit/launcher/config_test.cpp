@@ -80,7 +80,25 @@ TEST(ConfigTest, UnknownKeysAreErrorsWithASuggestion) {
     EXPECT_THAT(refusal_of_file("prot = 1\n"), HasSubstr("did you mean 'port'?"));
     EXPECT_THAT(refusal_of_file("replica_port = 1\n"), HasSubstr("replica_port_base"));
     EXPECT_THAT(refusal_of_file("xyzzyxyzzy = 1\n"), HasSubstr("no key has a name like it"));
-    EXPECT_THAT(refusal_of_file("[router]\nport = 1\n"), HasSubstr("unknown key 'router'"));
+    EXPECT_THAT(refusal_of_file("[replica]\nport = 1\n"), HasSubstr("unknown key 'replica'"));
+    EXPECT_THAT(refusal_of_file("router = 1\n"), HasSubstr("unknown key 'router'"));
+}
+
+TEST(ConfigTest, TheTableOfTheRouterBecomesItsFlags) {
+    const TemporaryFile file(
+        "port = 1001\n[router]\nping_s = 7.5\ndecision_header = false\nbody_bytes_max = 1024\n"
+        "cors_origins = [\"https://a.example\", \"https://b.example\"]\n");
+    ConfigSources sources;
+    sources.file = file.path();
+    const LoadedConfig loaded = load_config(sources);
+    EXPECT_THAT(loaded.config.router_settings,
+                testing::UnorderedElementsAre(
+                    "--ping-s=7.5", "--decision-header=false", "--body-bytes-max=1024",
+                    "--cors-origins=https://a.example", "--cors-origins=https://b.example"));
+    EXPECT_EQ(loaded.origins.at("router.ping_s"), "file " + file.path() + ":3");
+    EXPECT_THAT(to_text(loaded), HasSubstr("router --ping-s=7.5"));
+    EXPECT_THAT(refusal_of_file("[router]\nping_s = {}\n"), HasSubstr("router.ping_s"));
+    EXPECT_THAT(refusal_of_file("tls_cert = \"a\"\n"), HasSubstr("tls_key is missing"));
 }
 
 TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {

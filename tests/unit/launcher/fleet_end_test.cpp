@@ -262,6 +262,20 @@ TEST(FleetEndTest, ARouterWithBadOptionsEndsTheFleet) {
     EXPECT_EQ(world.exit_code, 2);
 }
 
+TEST(FleetEndTest, OptionsThatWentBadLaterAreWaitedForWhileReplicasStayLoaded) {
+    FleetWorld world(1);
+    world.all_ready();
+    world.give(RouterDied{{.wait_status = SIGKILL}});
+    EXPECT_EQ(world.routers_spawned, 2);
+    world.give(RouterDied{{.wait_status = 2 << 8}});  // its key file, say
+    EXPECT_EQ(world.routers_spawned, 2);
+    EXPECT_TRUE(world.is_router_guarded);
+    EXPECT_EQ(world.signals(0, SIGTERM), 0);
+    world.pass(seconds(2));
+    EXPECT_EQ(world.routers_spawned, 3);
+    EXPECT_EQ(world.state(0), kReady);
+}
+
 TEST(FleetEndTest, RestartDrainsFirstAndLoadsAgainUnderTheLock) {
     FleetWorld world(2);
     world.all_ready();

@@ -206,6 +206,27 @@ TEST_F(DisconnectTest, AbortAllReachesRunningHandlers) {
     EXPECT_EQ(socket.read_to_end(), "");
 }
 
+TEST(HttpStreamTest, AnEndBehindMoreThanMayBeReadAheadIsHeard) {
+    Mailbox<int> started, left;
+    RunningServer server({}, [&](HttpExchange& exchange) -> asio::awaitable<void> {
+        started.put(1);
+        co_await wait_for_disconnect(exchange);
+        left.put(1);
+    });
+    for (const bool by_reset : {false, true}) {
+        RawSocket socket = server.connect();
+        socket.send(kGet);
+        started.take();
+        socket.send(std::string(20'000, 'x'));  // 16 KiB of it are read
+        if (by_reset) {
+            socket.reset();
+        } else {
+            socket.shutdown_send();
+        }
+        EXPECT_EQ(left.take(), 1);
+    }
+}
+
 TEST(HttpStreamTest, AHandlerThatLeavesAStreamOpenBreaksItVisibly) {
     RunningServer server({}, [](HttpExchange& exchange) -> asio::awaitable<void> {
         co_await exchange.start_stream(200, {});
@@ -258,6 +279,25 @@ TEST(HttpStopTest, CutsWhatIsLeftAtTheDeadline) {
     EXPECT_EQ(server.stats().connections, 0U);
 }
 
+/// No descriptor can be made while this lives.
+class NoDescriptors {
+public:
+    NoDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        rlimit none_free = before_;
+        const int lowest_free = ::dup(0);
+        ::close(lowest_free);
+        none_free.rlim_cur = static_cast<rlim_t>(lowest_free);
+        ::setrlimit(RLIMIT_NOFILE, &none_free);
+    }
+    ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    NoDescriptors(const NoDescriptors&) = delete;
+    NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+private:
+    rlimit before_{};
+};
+
 TEST(HttpStopTest, AcceptPausesWithoutSpinningWhenDescriptorsRunOut) {
     HttpServerOptions options;
     options.accept_pause = std::chrono::hours(1);  // only a freed descriptor can end the pause
@@ -266,13 +306,7 @@ TEST(HttpStopTest, AcceptPausesWithoutSpinningWhenDescriptorsRunOut) {
     first.send(kGet);
     first.read_answer();
     RawSocket late = RawSocket::unconnected();
-    rlimit before{};
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    rlimit none_free = before;
-    const int lowest_free = ::dup(0);
-    ::close(lowest_free);
-    none_free.rlim_cur = static_cast<rlim_t>(lowest_free);
-    ::setrlimit(RLIMIT_NOFILE, &none_free);
+    std::optional<NoDescriptors> none(std::in_place);
     late.connect(server.server->port());
     late.send(kGet);
     while (server.stats().accept_pauses_total == 0)
@@ -281,8 +315,43 @@ TEST(HttpStopTest, AcceptPausesWithoutSpinningWhenDescriptorsRunOut) {
         EXPECT_EQ(server.stats().accept_pauses_total, 1U);
     first.close();
     EXPECT_EQ(status_of(late.read_answer()), 200);
-    ::setrlimit(RLIMIT_NOFILE, &before);
+    none.reset();
     EXPECT_EQ(server.stats().accept_pauses_total, 1U);
+}
+
+TEST(HttpStopTest, OneDescriptorIsKeptForWhatMustBeServed) {
+    HttpServerOptions options;
+    options.reserve_for = [](const proto::HttpRequestHead& head) { return head.path == "/kept"; };
+    options.reserve_after = 0ms;
+    options.accept_pause = 1ms;
+    RunningServer server(std::move(options), echo);
+    RawSocket first = server.connect();
+    first.send(kGet);
+    first.read_answer();
+    std::vector<RawSocket> late;
+    for (int i = 0; i < 4; ++i)
+        late.push_back(RawSocket::unconnected());
+    {
+        const NoDescriptors none;
+        for (int i = 0; i < 3; ++i) {  // one after the other, again and again
+            const bool is_kept = i != 1;
+            late[static_cast<std::size_t>(i)].connect(server.server->port());
+            late[static_cast<std::size_t>(i)].send(
+                is_kept ? "GET /kept HTTP/1.1\r\nHost: localhost\r\n\r\n" : kGet);
+            const std::string answer = late[static_cast<std::size_t>(i)].read_to_end();
+            EXPECT_EQ(status_of(answer), is_kept ? 200 : 429);
+            EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+        }
+        EXPECT_EQ(server.stats().rejected_descriptors_total, 1U);
+        // Who says nothing does not keep it from others.
+        late[3].connect(server.server->port());
+        EXPECT_EQ(late[3].read_to_end(), "");
+    }
+    RawSocket later = server.connect();
+    later.send(kGet);
+    EXPECT_EQ(status_of(later.read_answer()), 200);
+    first.send(kGet);
+    EXPECT_EQ(status_of(first.read_answer()), 200) << "those inside are not concerned";
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST(KeyFileTest, AKeyPastedInPlaceOfItsDigestIsNotRepeated) {
 
 TEST(KeyFileTest, ItsSizeIsBounded) {
     EXPECT_THAT(error_of(std::string(kKeyFileBytesMax + 1, '#')), HasSubstr("1 MiB"));
-    EXPECT_THAT(read_key_file("/no/such/file").error(), HasSubstr("/no/such/file"));
+    EXPECT_THAT(read_key_text("/no/such/file").error(), HasSubstr("/no/such/file"));
 }
 
 struct Ring {

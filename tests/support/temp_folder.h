@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace fleet {
+namespace test_support {
 
 class TempFolder {
 public:
@@ -37,4 +37,4 @@ private:
     std::string path_;
 };
 
-}  // namespace fleet
+}  // namespace test_support

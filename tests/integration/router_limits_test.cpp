@@ -1,0 +1,272 @@
+// Limits and lists of the running router's surface: connections, heads, times of requests, pages of
+// other origins, descriptors that run out, and the catalogue of its metrics.
+#include <gmock/gmock.h>
+
+#include "tests/integration/router_client.h"
+#include "tests/integration/router_fleet.h"
+#include "tests/support/temp_folder.h"
+
+namespace fleet {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+constexpr const char* kChat = "/v1/chat/completions";
+
+TEST(RouterLimitsTest, TheLastRequestOfAConnectionIsAnsweredWithClose) {
+    Fleet fleet(1, {}, {"--requests-per-connection-max", "3"});
+    RawClient client(fleet.router->port());
+    for (int i = 0; i < 3; ++i)
+        client.ask("GET", "/health");
+    const Answer all = client.read_to_end();
+    EXPECT_TRUE(all.is_closed);
+    std::size_t answers = 0;
+    const std::string text = all.head + all.body;
+    for (std::size_t at = text.find("HTTP/1.1 200"); at != std::string::npos;
+         at = text.find("HTTP/1.1 200", at + 1)) {
+        ++answers;
+    }
+    EXPECT_EQ(answers, 3U);
+    EXPECT_GT(text.find("Connection: close"), text.rfind("HTTP/1.1 200")) << "only the last";
+}
+
+TEST(RouterLimitsTest, HeadsAreBoundedInclusively) {
+    Fleet fleet(1, {}, {"--header-bytes-max", "1024", "--header-count-max", "10"});
+    const auto status_of_bytes = [&](std::size_t bytes) {
+        const std::string start = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\na: ";
+        const std::string end = "\r\n\r\n";
+        RawClient client(fleet.router->port());
+        client.send(start + std::string(bytes - start.size() - end.size(), 'x') + end);
+        return client.read_answer().status;
+    };
+    EXPECT_EQ(status_of_bytes(1024), 200);
+    EXPECT_EQ(status_of_bytes(1025), 431);
+    const auto status_of_fields = [&](int count) {
+        const std::vector<std::string> fields(static_cast<std::size_t>(count - 1), "a: b");
+        return get(fleet.router->port(), "/health", fields).status;
+    };
+    EXPECT_EQ(status_of_fields(10), 200);
+    EXPECT_EQ(status_of_fields(11), 431);
+}
+
+TEST(RouterLimitsTest, SlowHeadsBodiesAndIdleConnectionsEnd) {
+    Fleet fleet(1, {}, {"--header-read-s", "0.05", "--keepalive-idle-s", "0.05"});
+    RawClient slow(fleet.router->port());
+    slow.send("GET /health HT");
+    EXPECT_EQ(slow.read_to_end().status, 408);
+    RawClient idle(fleet.router->port());
+    idle.ask("GET", "/health");
+    const Answer answer = idle.read_to_end();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(answer.is_closed);
+}
+
+TEST(RouterLimitsTest, OneConnectionTooManyIsClosedAndCounted) {
+    Fleet fleet(1, {}, {"--connections-max", "2"});
+    RawClient first(fleet.router->port());
+    first.ask("GET", "/health");
+    EXPECT_EQ(first.read_answer().status, 200);
+    RawClient second(fleet.router->port());
+    second.ask("GET", "/health");
+    EXPECT_EQ(second.read_answer().status, 200);
+    RawClient third(fleet.router->port());
+    EXPECT_TRUE(third.read_to_end().is_closed);
+    first.close();
+    std::string text;
+    while (text.empty())  // until its place is free
+        text = get(fleet.router->port(), "/metrics").body;
+    EXPECT_THAT(text,
+                ContainsRegex("connections_rejected_total.reason=\"connections_max\". [1-9]"));
+}
+
+TEST(RouterLimitsTest, ARequestEndsAtItsTimeWhereverItIs) {
+    Fleet fleet(1, {"--slots", "1"}, {"--total-max-s", "0.3", "--dispatch-ahead", "0"});
+    RawClient streaming(fleet.router->port());
+    streaming.post(kChat, chat_body("tokens=100000 token_ms=5", true));
+    ASSERT_TRUE(streaming.read_body_bytes(10));
+    RawClient queued(fleet.router->port());
+    queued.post(kChat, chat_body("hi", false));
+    const Answer ended = streaming.read_to_end();
+    EXPECT_TRUE(ended.is_complete);
+    EXPECT_THAT(ended.body, HasSubstr("replica_timeout"));
+    EXPECT_THAT(ended.body, Not(HasSubstr("[DONE]")));
+    const Answer late = queued.read_answer();  // or served, when the first was over in time
+    EXPECT_TRUE(late.status == 504 || late.status == 200) << late.status;
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterLimitsTest, AFirstTokenThatTakesTooLongIs504) {
+    Fleet fleet(1, {}, {"--ttft-max-s", "0.1"});
+    const Answer late = post(fleet.router->port(), kChat, chat_body("ttft_ms=600000", false));
+    EXPECT_EQ(late.status, 504);
+    EXPECT_THAT(late.body, HasSubstr("ttft_max_s"));
+    EXPECT_EQ(post(fleet.router->port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterLimitsTest, WhenDescriptorsRunOutMetricsAndAdminStillAnswer) {
+    test_support::TempFolder folder;
+    Fake replica(0);
+    Router router({"--replica", replica.url(), "--admin-socket", folder.path("admin.sock")}, {},
+                  {"/bin/sh", "-c", "ulimit -n 40; exec \"$@\"", "sh"});
+    ASSERT_TRUE(router.wait_state(0, "READY"));
+    std::vector<std::unique_ptr<RawClient>> holders;
+    for (int i = 0; i < 60; ++i)
+        holders.push_back(std::make_unique<RawClient>(router.port()));
+    // Those inside do not answer a scrape, since they say nothing; those in the backlog are looked
+    // at one after the other and wait there for a second each, unless they leave.
+    holders.front()->ask("GET", "/health");
+    EXPECT_EQ(holders.front()->read_answer().status, 200);
+    const std::string command = "curl -s -m 20 -o /dev/null -w '%{http_code}' --unix-socket " +
+                                folder.path("admin.sock") + " http://localhost/admin/replicas";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    char code[4] = "";
+    EXPECT_NE(std::fgets(code, sizeof code, pipe), nullptr);
+    ::pclose(pipe);
+    EXPECT_STREQ(code, "200");
+    for (std::size_t i = 20; i < holders.size(); ++i)
+        holders[i].reset();
+    EXPECT_EQ(get(router.port(), "/metrics").status, 200);
+}
+
+TEST(RouterCorsTest, PagesOfNamedOriginsMayCallAndNoOthers) {
+    Fleet fleet(1, {},
+                {"--cors-origins", "https://a.example", "--cors-origin", "http://b.example:8000"});
+    const int port = fleet.router->port();
+    const auto allowed = [](const Answer& answer) {
+        return answer.header("access-control-allow-origin");
+    };
+    const Answer plain = get(port, "/v1/models", {"Origin: https://a.example"});
+    EXPECT_EQ(allowed(plain), "https://a.example");
+    EXPECT_EQ(plain.header("vary"), "origin");
+    EXPECT_THAT(plain.header("access-control-expose-headers"), HasSubstr("x-request-id"));
+    EXPECT_EQ(allowed(get(port, "/v1/models", {"Origin: https://c.example"})), "");
+    EXPECT_EQ(allowed(get(port, "/v1/models")), "");
+    RawClient page(port);
+    page.ask("OPTIONS", kChat,
+             {"Origin: http://b.example:8000", "Access-Control-Request-Method: POST",
+              "Access-Control-Request-Headers: authorization,content-type"});
+    const Answer preflight = page.read_answer();
+    EXPECT_EQ(preflight.status, 204);
+    EXPECT_EQ(allowed(preflight), "http://b.example:8000");
+    EXPECT_EQ(preflight.header("allow"), "OPTIONS, POST");
+    EXPECT_EQ(preflight.header("access-control-allow-methods"), "OPTIONS, POST");
+    EXPECT_EQ(preflight.header("access-control-allow-headers"), "authorization,content-type");
+    const std::vector<std::string> origin = {"Origin: https://a.example"};
+    EXPECT_EQ(allowed(post(port, kChat, "{", origin)), "https://a.example") << "errors too";
+    EXPECT_EQ(allowed(post(port, kChat, chat_body("hi", true), origin)), "https://a.example");
+}
+
+TEST(RouterCorsTest, IsOffWithoutOrigins) {
+    Fleet fleet(1);
+    RawClient page(fleet.router->port());
+    page.ask("OPTIONS", "/v1/models",
+             {"Origin: https://a.example", "Access-Control-Request-Method: GET"});
+    const Answer preflight = page.read_answer();
+    EXPECT_EQ(preflight.status, 204);
+    EXPECT_EQ(preflight.header("allow"), "GET, HEAD, OPTIONS");
+    EXPECT_THAT(preflight.head, Not(HasSubstr("access-control")));
+}
+
+TEST(RouterParseTest, ALargeBodyIsReadOnAnotherThreadAndServedAsASmallOne) {
+    for (const char* threads : {"2", "0"}) {
+        Fleet fleet(1, {}, {"--parse-threads", threads});
+        const std::string large(200'000, 'x');
+        const Answer answer = post(fleet.router->port(), kChat, chat_body(large, false));
+        EXPECT_EQ(answer.status, 200);
+        const std::string broken = chat_body(large, false) + "]";
+        EXPECT_EQ(post(fleet.router->port(), kChat, broken).status, 400);
+        RawClient leaver(fleet.router->port());
+        leaver.post(kChat, chat_body(large + " ttft_ms=600000", false));
+        leaver.close();
+        EXPECT_EQ(fleet.wait_idle(), "");
+    }
+}
+
+struct Row {
+    const char* name;
+    const char* type;
+    const char* labels;  // of one sample, sorted as written
+};
+
+TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
+    Fleet fleet(1);
+    EXPECT_EQ(post(fleet.router->port(), kChat, chat_body("tokens=3", true)).status, 200);
+    const std::string text = "\n" + get(fleet.router->port(), "/metrics").body;
+    const std::vector<Row> rows = {
+        {"requests_total", "counter", "code endpoint outcome"},
+        {"requests_inflight", "gauge", "phase"},
+        {"queue_requests", "gauge", "class"},
+        {"queue_bytes", "gauge", ""},
+        {"queue_wait_seconds", "histogram", "class"},
+        {"rejected_total", "counter", "reason"},
+        {"time_to_first_token_seconds", "histogram", ""},
+        {"request_seconds", "histogram", ""},
+        {"event_gap_seconds", "histogram", ""},
+        {"prompt_tokens_total", "counter", "cached replica"},
+        {"generation_tokens_total", "counter", "replica"},
+        {"upstream_requests_total", "counter", "outcome replica"},
+        {"upstream_inflight", "gauge", "replica"},
+        {"upstream_connections", "gauge", "replica state"},
+        {"decisions_total", "counter", "reason replica"},
+        {"ttft_prediction_error_ratio", "histogram", ""},
+        {"affinity_entries", "gauge", ""},
+        {"affinity_evictions_total", "counter", "reason"},
+        {"affinity_tokens_total", "counter", "kind replica"},
+        {"affinity_suspended", "gauge", ""},
+        {"retries_total", "counter", "reason"},
+        {"retry_budget_exhausted_total", "counter", ""},
+        {"poison_requests_total", "counter", ""},
+        {"breaker_state", "gauge", "replica"},
+        {"breaker_transitions_total", "counter", "replica to"},
+        {"replica_up", "gauge", "replica"},
+        {"replica_state", "gauge", "replica state"},
+        {"status_age_seconds", "gauge", "replica"},
+        {"status_fallback_total", "counter", "replica"},
+        {"client_aborts_total", "counter", "phase"},
+        {"cancel_seconds", "histogram", ""},
+        {"stream_errors_total", "counter", "reason"},
+        {"slow_client_aborts_total", "counter", ""},
+        {"overhead_seconds", "histogram", "stage"},
+        {"loop_lag_seconds", "histogram", ""},
+        {"connections", "gauge", ""},
+        {"connections_rejected_total", "counter", "reason"},
+        {"gate_rejected_total", "counter", "reason"},
+        {"fairness_jain_ratio", "gauge", ""},
+        {"build_info", "gauge", "commit version"},
+        {"config_info", "gauge", "digest"},
+    };
+    for (const Row& row : rows) {
+        const std::string name = std::string("quadriga_router_") + row.name;
+        EXPECT_THAT(text, HasSubstr("\n# HELP " + name + " "));
+        EXPECT_THAT(text, HasSubstr("\n# TYPE " + name + " " + row.type + "\n"));
+        const bool is_histogram = std::string(row.type) == "histogram";
+        const std::string sample = "\n" + name + (is_histogram ? "_count" : "");
+        const std::size_t at = text.find(sample + (*row.labels == '\0' ? " " : "{"));
+        ASSERT_NE(at, std::string::npos) << name << " has no sample, or other labels";
+        const std::string line = text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+        std::vector<std::string> labels;
+        for (std::size_t from = line.find('{'); from != std::string::npos && line[from] != '}';) {
+            const std::size_t equal = line.find('=', from);
+            labels.push_back(line.substr(from + 1, equal - from - 1));
+            from = line.find('"', equal + 2) + 1;
+        }
+        std::sort(labels.begin(), labels.end());
+        std::string joined;
+        for (const std::string& label : labels)
+            joined += (joined.empty() ? "" : " ") + label;
+        EXPECT_EQ(joined, row.labels) << name;
+    }
+    for (const char* stage : {"admit", "choose", "dispatch", "relay"}) {
+        const auto count = fleet.router->metric(
+            std::string("quadriga_router_overhead_seconds_count{stage=\"") + stage + "\"}");
+        EXPECT_GT(count.value_or(0), 0) << stage;
+    }
+    const std::string unused = get(fleet.router->port(), "/no\x80such").body;
+    EXPECT_THAT(get(fleet.router->port(), "/metrics").body,
+                HasSubstr("gate_rejected_total{reason=\"target\"} 1"));
+}
+
+}  // namespace
+}  // namespace fleet
