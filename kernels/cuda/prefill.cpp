@@ -18,10 +18,19 @@ constexpr int kStageBytes = kDequantiseWarps * kTileRows * (2 * kRecordInputs + 
 constexpr std::int64_t kDirectOutputs = 4;  // cuBLASLt writes f32 by 16 bytes
 
 /// Rows [first, last) of a segment, whole tiles in front.
-struct Slice {
+struct Part {
     const SegmentView* segment;
     std::int64_t first, last;
     std::int64_t rows() const { return last - first; }
+};
+
+/// Segments that lie behind each other in a slice and are multiplied at once. Rows count from the
+/// first of them.
+struct Run {
+    std::span<const SegmentView> segments;
+    std::int64_t begin() const { return segments.front().first; }  // of the matrix
+    std::int64_t rows() const { return segments.back().first + segments.back().outputs - begin(); }
+    float scale() const { return segments.front().half_scale; }
 };
 
 PrefillLimits limits_of(const PrefillScratch& scratch) {
@@ -31,8 +40,8 @@ PrefillLimits limits_of(const PrefillScratch& scratch) {
     return limits;
 }
 
-DequantiseParams params_of(const Slice& slice, std::int64_t k) {
-    const SegmentView& segment = *slice.segment;
+DequantiseParams params_of(const Part& part, std::int64_t k) {
+    const SegmentView& segment = *part.segment;
     DequantiseParams p{};
     p.k = static_cast<std::int32_t>(k);
     p.ld = prefill_inputs(k);
@@ -40,19 +49,19 @@ DequantiseParams params_of(const Slice& slice, std::int64_t k) {
     if (segment.is_packed) {
         const auto dtype = static_cast<DType>(segment.dtype);
         p.k_records = static_cast<std::int32_t>(record_count(k));
-        p.from = segment.blocks + slice.first / kTileRows * p.k_records * record_bytes(dtype);
-        p.tiles = static_cast<std::int32_t>(tile_count(slice.rows()));
+        p.from = segment.blocks + part.first / kTileRows * p.k_records * record_bytes(dtype);
+        p.tiles = static_cast<std::int32_t>(tile_count(part.rows()));
     } else {
-        p.from = segment.blocks + slice.first * segment.row_bytes;
-        p.tiles = static_cast<std::int32_t>(slice.rows());
+        p.from = segment.blocks + part.first * segment.row_bytes;
+        p.tiles = static_cast<std::int32_t>(part.rows());
     }
     return p;
 }
 
 /// `which` is 0 for all weights, 1 for the largest, of the file's rows only.
-void launch_dequantise(const OpContext& context, const Slice& slice, const DequantiseParams& p,
+void launch_dequantise(const OpContext& context, const Part& part, const DequantiseParams& p,
                        std::size_t which) {
-    const SegmentView& segment = *slice.segment;
+    const SegmentView& segment = *part.segment;
     const auto dtype = static_cast<DType>(segment.dtype);
     const int type = dequantise_type_index(dtype, segment.is_packed);
     assert(type >= 0 && "uses_prefill has asked");
@@ -77,10 +86,26 @@ void launch_dequantise(const OpContext& context, const Slice& slice, const Dequa
                             context.stream, p);
 }
 
-LtProduct product_of(const OpContext& context, const Slice& slice, std::int64_t k,
+/// How the segments of a matrix are put together: all, where one scale serves them and slices begin
+/// at whole tiles, else each alone.
+std::size_t run_count(const Matrix& matrix, const PrefillLimits& limits) {
+    const auto segments = matrix.used();
+    const bool is_one_slice = prefill_slice_rows(limits, matrix.n, matrix.k) >= matrix.n;
+    const bool is_together = std::ranges::all_of(segments, [&](const SegmentView& s) {
+        return s.half_scale == segments[0].half_scale && !s.is_interleaved &&
+               (is_one_slice || !s.is_packed || s.first % kTileRows == 0);
+    });
+    return is_together ? 1 : segments.size();
+}
+Run run_of(const Matrix& matrix, std::size_t runs, std::size_t index) {
+    const auto segments = matrix.used();
+    return {runs == 1 ? segments : segments.subspan(index, 1)};
+}
+
+LtProduct product_of(const OpContext& context, std::int64_t n, float scale, std::int64_t k,
                      std::int64_t rows) {
     LtProduct product;
-    product.n = slice.rows();
+    product.n = n;
     product.rows = rows;
     product.algorithm_rows = prefill_bucket(rows);
     product.k = prefill_inputs(k);
@@ -88,7 +113,7 @@ LtProduct product_of(const OpContext& context, const Slice& slice, std::int64_t 
     product.w_stride = prefill_inputs(k);
     product.x = context.prefill->x;
     product.x_stride = prefill_inputs(k);
-    product.alpha = 1.0F / slice.segment->half_scale;
+    product.alpha = 1.0F / scale;
     return product;
 }
 
@@ -135,21 +160,21 @@ void cast_rows(const OpContext& context, const LinearJob& job, float* added) {
                             context.stream, p);
 }
 
-void finish(const OpContext& context, const LinearJob& job, const Slice& slice,
+/// What the product of `rows` rows of the matrix, from its row `first` on, left in the sums.
+void finish(const OpContext& context, const LinearJob& job, std::int64_t first, std::int64_t rows,
             const OutputRange& range) {
     FinishParams p{};
     const bool is_pair = range.epilogue == LinearEpilogue::kSwiGlu;
-    const std::int64_t column =
-        slice.segment->first + (is_pair ? slice.first / 2 : slice.first) - range.begin;
+    const std::int64_t column = (is_pair ? first / 2 : first) - range.begin;
     p.rows = job.live_rows;
     p.exponents = context.prefill->exponents;
     p.sums = context.prefill->sums;
-    p.sums_stride = (slice.rows() + 3) / 4 * 4;
+    p.sums_stride = (rows + 3) / 4 * 4;
     p.bias = job.bias != nullptr ? job.bias + range.begin + column : nullptr;
     p.half = static_cast<std::int32_t>(job.matrix->n / 2);
     p.y = range.y + column;
     p.y_stride = job.y_stride;
-    p.columns = static_cast<std::int32_t>(is_pair ? slice.rows() / 2 : slice.rows());
+    p.columns = static_cast<std::int32_t>(is_pair ? rows / 2 : rows);
     p.epilogue = range.epilogue;
     p.is_wide = is_aligned16(p.y) && p.y_stride % kFinishColumns == 0;
     constexpr std::int64_t kBlockColumns = std::int64_t{kThreads} * kFinishColumns;
@@ -174,38 +199,54 @@ void finish_rows(const OpContext& context, const LinearJob& job, const OutputRan
                             context.stream, p);
 }
 
+/// Rows [first, last) of a run as binary16, to the scratch; returns how many more lie in front of
+/// them: a packed segment decodes by whole tiles.
+std::int64_t dequantise_rows(const OpContext& context, const Run& run, std::int64_t first,
+                             std::int64_t last, std::int64_t k) {
+    const std::int64_t skipped =
+        run.segments.front().is_packed && run.segments.size() == 1 ? first % kTileRows : 0;
+    for (const SegmentView& segment : run.segments) {
+        const std::int64_t begin = segment.first - run.begin();
+        const Part part{&segment, std::max<std::int64_t>(first - skipped - begin, 0),
+                        std::min<std::int64_t>(last - begin, segment.outputs)};
+        if (part.first >= part.last) continue;
+        DequantiseParams p = params_of(part, k);
+        p.scale = run.scale();
+        p.y = context.prefill->weights + (begin + part.first - (first - skipped)) * p.ld;
+        launch_dequantise(context, part, p, 0);
+    }
+    return skipped;
+}
+
 void launch_range(const OpContext& context, const LinearJob& job, const OutputRange& range) {
     const std::int64_t k = job.matrix->k;
     const bool direct = is_direct(job, range);
-    for (const SegmentView& segment : job.matrix->used()) {
-        const std::int64_t begin = std::max<std::int64_t>(range.begin - segment.first, 0);
-        const std::int64_t end = std::min<std::int64_t>(range.end - segment.first, segment.outputs);
-        const std::int64_t step =
-            prefill_slice_rows(limits_of(*context.prefill), segment.outputs, k);
+    const PrefillLimits limits = limits_of(*context.prefill);
+    const bool is_whole = range.begin == 0 && range.end == job.matrix->n;
+    const std::size_t runs = is_whole ? run_count(*job.matrix, limits) : job.matrix->used().size();
+    for (std::size_t i = 0; i < runs; ++i) {
+        const Run run = run_of(*job.matrix, runs, i);
+        const std::int64_t begin = std::max<std::int64_t>(range.begin - run.begin(), 0);
+        const std::int64_t end = std::min<std::int64_t>(range.end - run.begin(), run.rows());
+        const std::int64_t step = prefill_slice_rows(limits, run.rows(), k);
         // Slices begin where they would without a range: a whole tile.
-        for (std::int64_t at = 0; at < segment.outputs; at += step) {
-            const Slice whole{&segment, at, std::min<std::int64_t>(at + step, segment.outputs)};
-            Slice slice{&segment, std::max(begin, whole.first), std::min(end, whole.last)};
-            if (slice.first >= slice.last) continue;
-            const std::int64_t skipped = segment.is_packed ? slice.first % kTileRows : 0;
-            Slice tiles = slice;
-            tiles.first -= skipped;
-            DequantiseParams p = params_of(tiles, k);
-            p.scale = segment.half_scale;
-            p.y = context.prefill->weights;
-            launch_dequantise(context, tiles, p, 0);
-            LtProduct product = product_of(context, slice, k, job.rows);
+        for (std::int64_t at = 0; at < run.rows(); at += step) {
+            const std::int64_t first = std::max(begin, at);
+            const std::int64_t last = std::min({end, at + step, run.rows()});
+            if (first >= last) continue;
+            const std::int64_t skipped = dequantise_rows(context, run, first, last, k);
+            LtProduct product = product_of(context, last - first, run.scale(), k, job.rows);
             product.w = context.prefill->weights + skipped * product.w_stride;
             if (direct) {
-                product.y = range.y + segment.first + slice.first - range.begin;
+                product.y = range.y + run.begin() + first - range.begin;
                 product.y_stride = job.y_stride;
                 product.adds = range.epilogue == LinearEpilogue::kAdd;
             } else {
                 product.y = context.prefill->sums;
-                product.y_stride = (slice.rows() + 3) / 4 * 4;
+                product.y_stride = (last - first + 3) / 4 * 4;
             }
             run_product(context, product);
-            if (!direct) finish(context, job, slice, range);
+            if (!direct) finish(context, job, run.begin() + first, last - first, range);
         }
     }
     if (direct) finish_rows(context, job, range);
@@ -274,14 +315,16 @@ PrefillNeed prefill_need(std::span<const Matrix> matrices, std::int64_t rows) {
     PrefillNeed need;
     PrefillLimits limits;
     limits.rows = rows;
+    const auto see = [&](std::int64_t outputs, std::int64_t k) {
+        const std::int64_t slice = prefill_slice_rows(limits, outputs, k);
+        need.weights = std::max(need.weights, (slice + kTileRows) * prefill_inputs(k) * 2);
+        need.sums = std::max(need.sums, (slice + 4) * rows * 4);
+    };
     for (const Matrix& matrix : matrices) {
         if (!has_kernels(matrix)) continue;
-        for (const SegmentView& segment : matrix.used()) {
-            const std::int64_t slice = prefill_slice_rows(limits, segment.outputs, matrix.k);
-            need.weights =
-                std::max(need.weights, (slice + kTileRows) * prefill_inputs(matrix.k) * 2);
-            need.sums = std::max(need.sums, (slice + 4) * rows * 4);
-        }
+        see(matrix.n, matrix.k);  // together or alone: scales, which decide, come later
+        for (const SegmentView& segment : matrix.used())
+            see(segment.outputs, matrix.k);
     }
     return need;
 }
@@ -291,15 +334,15 @@ std::string prepare_prefill(const OpContext& context, std::span<const Matrix> ma
     for (const Matrix& matrix : matrices) {
         if (!has_kernels(matrix)) continue;
         const std::int64_t least = prefill_rows_min(query_of(context, matrix));
+        const PrefillLimits limits = limits_of(scratch);
+        const std::size_t runs = run_count(matrix, limits);
         for (std::int64_t rows = prefill_bucket(least); rows < 2 * scratch.rows; rows *= 2)
-            for (const SegmentView& segment : matrix.used()) {
-                const std::int64_t step =
-                    prefill_slice_rows(limits_of(scratch), segment.outputs, matrix.k);
-                for (const std::int64_t first :
-                     {std::int64_t{0}, (segment.outputs - 1) / step * step}) {
-                    const Slice slice{&segment, first,
-                                      std::min<std::int64_t>(first + step, segment.outputs)};
-                    LtProduct product = product_of(context, slice, matrix.k, rows);
+            for (std::size_t i = 0; i < runs; ++i) {
+                const Run run = run_of(matrix, runs, i);
+                const std::int64_t step = prefill_slice_rows(limits, run.rows(), matrix.k);
+                for (const std::int64_t first : {std::int64_t{0}, (run.rows() - 1) / step * step}) {
+                    LtProduct product = product_of(context, std::min(step, run.rows() - first),
+                                                   run.scale(), matrix.k, rows);
                     product.y_stride = (matrix.n + 3) / 4 * 4;
                     for (const bool adds : {false, true}) {
                         product.adds = adds;
@@ -318,21 +361,19 @@ std::int64_t dequantise_slice(const OpContext& context, const Matrix& matrix) {
     const SegmentView& segment = matrix.segments[0];
     const std::int64_t step =
         prefill_slice_rows(limits_of(*context.prefill), segment.outputs, matrix.k);
-    const Slice slice{&segment, 0, std::min<std::int64_t>(step, segment.outputs)};
-    DequantiseParams p = params_of(slice, matrix.k);
+    const Part part{&segment, 0, std::min<std::int64_t>(step, segment.outputs)};
+    DequantiseParams p = params_of(part, matrix.k);
     p.scale = segment.half_scale;
     p.y = context.prefill->weights;
-    launch_dequantise(context, slice, p, 0);
+    launch_dequantise(context, part, p, 0);
     const std::int64_t read =
-        segment.is_packed ? packed_bytes(static_cast<DType>(segment.dtype), slice.rows(), matrix.k)
-                          : slice.rows() * segment.row_bytes;
-    return read + slice.rows() * p.ld * 2;
+        segment.is_packed ? packed_bytes(static_cast<DType>(segment.dtype), part.rows(), matrix.k)
+                          : part.rows() * segment.row_bytes;
+    return read + part.rows() * p.ld * 2;
 }
 
 void multiply_scratch(const OpContext& context, std::int64_t n, std::int64_t k, std::int64_t rows) {
-    SegmentView any{};
-    any.half_scale = 1.0F;
-    LtProduct product = product_of(context, {&any, 0, n}, k, rows);
+    LtProduct product = product_of(context, n, 1.0F, k, rows);
     product.y = context.prefill->sums;
     product.y_stride = (n + 3) / 4 * 4;
     run_product(context, product);
@@ -355,11 +396,11 @@ void launch_largest(const OpContext& context, std::span<const Matrix> matrices,
         const auto segments = matrices[i].used();
         for (std::size_t s = 0; s < segments.size(); ++s) {
             if (segments[s].is_packed) continue;  // `unit` says it
-            const Slice slice{&segments[s], 0, segments[s].outputs};
-            DequantiseParams p = params_of(slice, matrices[i].k);
+            const Part part{&segments[s], 0, segments[s].outputs};
+            DequantiseParams p = params_of(part, matrices[i].k);
             p.scale = 1.0F;
             p.largest = words + i * kSegmentsMax + s;
-            launch_dequantise(context, slice, p, 1);
+            launch_dequantise(context, part, p, 1);
         }
     }
 }

@@ -1,8 +1,10 @@
 #include "kernels/cuda/prefill_path.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,19 @@ void PrefillPath::take(const ScratchPlan& plan, Arena& arena, const OpContext& o
     products_->set_workspace(take(plan.prefill_workspace));
 }
 
+/// One scale for all segments where theirs are close, so that they can be multiplied at once: the
+/// smallest, since no weight may leave the range.
+void PrefillPath::share_scale(Matrix& matrix) {
+    constexpr float kRatioMax = 256.0F;  // leaves 2^-18 of a segment's largest weight normal
+    const std::span segments =
+        std::span(matrix.segments).first(static_cast<std::size_t>(matrix.segment_count));
+    const auto [least, most] = std::ranges::minmax(segments, {}, &SegmentView::half_scale);
+    if (!(least.half_scale > 0.0F) || most.half_scale > kRatioMax * least.half_scale) return;
+    const float scale = least.half_scale;
+    for (SegmentView& segment : segments)
+        segment.half_scale = scale;
+}
+
 /// The power of two that each segment's weights become binary16 with.
 void PrefillPath::scale_weights(std::span<Matrix> matrices, Arena& arena, const Driver& driver,
                                 const OpContext& op) {
@@ -79,6 +94,8 @@ void PrefillPath::scale_weights(std::span<Matrix> matrices, Arena& arena, const 
             SegmentView& segment = matrices[i].segments[s];
             segment.half_scale = segment.is_packed ? segment.unit : prefill_weight_scale(value);
         }
+    for (Matrix& matrix : matrices)
+        share_scale(matrix);
 }
 
 KernelEntry PrefillPath::entry() const {

@@ -36,6 +36,7 @@ private:
     void open(KernelSet& kernels, const CudaBackendOptions& options);
     void fail(KernelState state, std::string reason);
     void take(const ScratchPlan& plan, Arena& arena, const OpContext& op);
+    static void share_scale(Matrix& matrix);
     void scale_weights(std::span<Matrix> matrices, Arena& arena, const Driver& driver,
                        const OpContext& op);
 

@@ -370,6 +370,12 @@ std::vector<Case> prefill_cases(Pair& pair, const CaseOptions& options) {
                        .epilogue = Epilogue::kAddResidual,
                        .is_prefill = true});
         all.push_back({.segments = {{xs, 5120}}, .k = 6144, .rows_max = 65, .is_prefill = true});
+        // An in-projection: four segments multiplied at once.
+        all.push_back({.segments = {{DType::kQ5_K, 2048}, {xs, 1040}, {xs, 48}, {DType::kF32, 48}},
+                       .k = 5120,
+                       .rows_max = 130,
+                       .has_norm = true,
+                       .is_prefill = true});
     }
     std::vector<Case> cases;
     std::uint64_t seed = 9000;
