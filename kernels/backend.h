@@ -300,6 +300,8 @@ struct StepLimits {
     std::int32_t vocabulary = 0;
     std::int32_t inputs_max =
         0;  // the largest K of any linear: sizes the scratch for quantised activations
+    std::int32_t delta_key_heads = 0;  // of the largest delta net; 0 = there is none
+    std::int32_t delta_value_heads = 0;
 };
 
 class Backend {

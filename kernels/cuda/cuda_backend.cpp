@@ -36,7 +36,7 @@ public:
           kernels_(driver_),
           registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           attention_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
-          delta_net_(options.disabled_kernels),
+          delta_net_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           sampler_(driver_, kernels_, facts_.shared_bytes_max, options.disabled_kernels),
           stream_(cuda::make_stream(driver_)),
           arena_(driver_),

@@ -1,6 +1,5 @@
 #include "kernels/cuda/delta_net.h"
 
-#include <algorithm>
 #include <cassert>
 
 #include "kernels/cuda/delta_step.h"
@@ -48,12 +47,21 @@ void launch_plain(const OpContext& context, const DeltaNetArgs& args, std::int32
         context.stream, p);
 }
 
-/// Most rows of a sequence of the step.
-std::int32_t rows_max(const StepDescriptor& step) {
-    std::int32_t most = 0;
-    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s)
-        most = std::max(most, step.row_begin[s + 1] - step.row_begin[s]);
-    return most;
+/// What a step's sequences ask for.
+struct StepShape {
+    bool has_short = false;  // sequences of at most kDeltaStepRows rows, or none but replays
+    bool has_long = false;
+    bool replays_long = false;  // a long one has rows to replay first
+};
+StepShape shape_of(const StepDescriptor& step) {
+    StepShape shape;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
+        const bool is_long = step.row_begin[s + 1] - step.row_begin[s] > kDeltaStepRows;
+        (is_long ? shape.has_long : shape.has_short) = true;
+        if (is_long && !step.replay_rows.empty() && step.replay_rows[s] > 0)
+            shape.replays_long = true;
+    }
+    return shape;
 }
 
 }  // namespace
@@ -110,14 +118,25 @@ void launch_delta_net(const OpContext& context, const DeltaNetArgs& args) {
            "prepare was told the largest K, which is at least the heads together");
     check_replay(*context.step, args);
     assert(args.state.dtype == DType::kF32 && args.state.shape[1] == args.n_v);
-    const bool has_step = context.delta_net->is_step_armed();
-    if (!has_step || !delta_step_fits(args)) {
-        if (!has_step && delta_step_fits(args)) context.delta_net->count_step_fallback();
+    DeltaNetRegistry& registry = *context.delta_net;
+    const StepShape shape = shape_of(*context.step);
+    const bool has_step = registry.is_step_armed() && delta_step_fits(args);
+    const bool has_chunk = registry.is_chunk_armed() && delta_chunk_fits(args);
+    if (shape.has_short && delta_step_fits(args) && !has_step) registry.count_step_fallback();
+    if (shape.has_long && delta_chunk_fits(args) && !has_chunk) registry.count_chunk_fallback();
+    if (!has_step) {
         launch_plain(context, args, -1);
         return;
     }
-    launch_delta_step(context, args, {});
-    if (rows_max(*context.step) > kDeltaStepRows) launch_plain(context, args, kDeltaStepRows);
+    const bool replays_long = has_chunk && shape.replays_long;
+    if (shape.has_short || replays_long)
+        launch_delta_step(context, args, {.replays_long = replays_long});
+    if (!shape.has_long) return;
+    if (has_chunk) {
+        launch_delta_chunk(context, args);
+    } else {
+        launch_plain(context, args, kDeltaStepRows);
+    }
 }
 
 }  // namespace kernels::cuda

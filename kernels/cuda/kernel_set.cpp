@@ -23,6 +23,8 @@ constexpr KernelName kNames[] = {
     {"delta_step_2", "delta_step"},
     {"delta_step_3", "delta_step"},
     {"delta_step_4", "delta_step"},
+    {"delta_chunk_prepare", "delta_chunk_prepare"},
+    {"delta_chunk_scan", "delta_chunk_scan"},
     {"attention_append", "attention"},
     {"attention_2", "attention"},
     {"attention_4", "attention"},

@@ -37,6 +37,8 @@ enum class KernelId : std::size_t {
     kDeltaStep2,
     kDeltaStep3,
     kDeltaStep4,
+    kDeltaChunkPrepare,
+    kDeltaChunkScan,
     kAttentionAppend,
     kAttention2,  // values of a head per lane
     kAttention4,

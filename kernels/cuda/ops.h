@@ -39,6 +39,12 @@ struct AttentionScratch {
     std::int32_t multiprocessors = 0;
     AttentionRegistry* registry = nullptr;
 };
+
+/// Reserved by `prepare` for delta_chunk.
+struct DeltaChunkScratch {
+    std::uint8_t* scratch = nullptr;
+    std::int64_t bytes = 0;
+};
 class DeltaNetRegistry;
 
 class LtProducts;
@@ -72,6 +78,7 @@ struct OpContext {
     std::int64_t scratch_stride = 0;       // a multiple of 8
     MatmulScratch matmul;
     AttentionScratch attention;
+    DeltaChunkScratch delta_chunk;
     DeltaNetRegistry* delta_net = nullptr;
     PrefillScratch* prefill = nullptr;
 };

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention_cut.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/delta_net.h"
 #include "kernels/cuda/matmul_plan.h"
 #include "kernels/cuda/pack_host.h"
 #include "kernels/cuda/prefill_plan.h"
@@ -61,6 +62,7 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
     plan.attention_parts = attention_parts_floats(query.multiprocessors) * kFloatBytes;
     plan.attention_arrivals = kAttentionArrivals * kFloatBytes;
     plan.sampling = sample_rules_bytes(limits.logit_rows) + sample_drawn_bytes(limits.logit_rows);
+    plan.delta_chunk = delta_chunk_scratch_bytes(limits);
     plan_prefill(query, plan);
     return plan;
 }
@@ -68,9 +70,9 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
 std::uint64_t ScratchPlan::device_bytes() const {
     constexpr std::int64_t kPageBytes = std::int64_t{2} << 20;
     std::int64_t sum = 0;
-    for (const std::int64_t bytes :
-         {rows, x, x_factors, partials, matmul_arrivals, attention_parts, attention_arrivals,
-          sampling, prefill_exponents, prefill_weights, prefill_sums, prefill_workspace})
+    for (const std::int64_t bytes : {rows, x, x_factors, partials, matmul_arrivals, attention_parts,
+                                     attention_arrivals, sampling, delta_chunk, prefill_exponents,
+                                     prefill_weights, prefill_sums, prefill_workspace})
         sum += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     return static_cast<std::uint64_t>(sum);
 }
@@ -103,6 +105,10 @@ void reserve_scratch(const ScratchPlan& plan, const DeviceFacts& facts, const Dr
     op.attention.floats = plan.attention_parts / kFloatBytes;
     op.attention.arrivals = take_arrivals(plan.attention_arrivals);
     op.attention.multiprocessors = facts.multiprocessors;
+
+    op.delta_chunk.bytes = plan.delta_chunk;
+    if (plan.delta_chunk > 0)
+        op.delta_chunk.scratch = reinterpret_cast<std::uint8_t*>(take(plan.delta_chunk));
 }
 
 }  // namespace kernels::cuda

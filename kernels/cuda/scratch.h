@@ -28,6 +28,8 @@ struct ScratchPlan {
 
     std::int64_t sampling = 0;  // rules and drawn tokens; the sampler takes it
 
+    std::int64_t delta_chunk = 0;  // chunks between its two kernels
+
     std::int64_t prefill_rows = 0;  // a count; 0 = the path takes no part
     std::int64_t prefill_exponents = 0;
     std::int64_t prefill_weights = 0;  // a slice of a matrix in binary16

@@ -99,6 +99,8 @@ MemoryPlan plan_without_pages(const ModelConfig& config, const RunnerOptions& op
     limits.max_model_len = context;
 
     if (config.delta_net) {
+        limits.step.delta_key_heads = config.delta_net->key_heads;
+        limits.step.delta_value_heads = config.delta_net->value_heads;
         // One row more than taps and drafts need, so that even a verify step of which nothing is
         // accepted has overwritten nothing.
         plan.conv_ring_rows = config.delta_net->conv_kernel - 1 +

@@ -61,6 +61,7 @@ std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
     add("rows", [&] { return row_cases(pair); });
     add("sample", [&] { return sample_cases(pair, options); });
     add("delta_net", [&] { return delta_net_cases(pair, options); });
+    add("delta_net", [&] { return delta_chunk_cases(pair, options); });
     add("attention", [&] { return attention_cases(pair, options); });
     add("mutation", [&] { return mutation_cases(pair); });
     add("linear", [&] { return linear_cases(pair, options); });
@@ -91,9 +92,10 @@ CaseResult kernels_ran(const CudaBackend& backend, bool is_plain) {
             kernel.name.starts_with("matmul_") || kernel.name.starts_with("pack_") ||
             kernel.name == "prepare_wide" || kernel.name.starts_with("attention_decode_") ||
             kernel.name.starts_with("attention_prefill_") ||
-            kernel.name.starts_with("delta_step_") || kernel.name.starts_with("dequantise_") ||
-            kernel.name.starts_with("largest_") || kernel.name.starts_with("finish_") ||
-            kernel.name.starts_with("cast_rows") || kernel.name == "sample_rows";
+            kernel.name.starts_with("delta_step_") || kernel.name.starts_with("delta_chunk_") ||
+            kernel.name.starts_with("dequantise_") || kernel.name.starts_with("largest_") ||
+            kernel.name.starts_with("finish_") || kernel.name.starts_with("cast_rows") ||
+            kernel.name == "sample_rows";
         const bool is_fallback = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
             return entry.name == "matmul_mma" &&
                    kernel.name.starts_with("linear_" + lower(entry.variant) + "_");
@@ -129,10 +131,10 @@ int run(const Flags& flags) {
         {.device = flags.device,
          .library_dir = flags.library_dir,
          .disabled_kernels =
-             flags.plain
-                 ? std::vector<std::string>{"matmul_mma", "attention_decode", "attention_prefill",
-                                            "delta_step", "matmul_cublaslt", "sample_rows"}
-                 : std::vector<std::string>{}});
+             flags.plain ? std::vector<std::string>{"matmul_mma", "attention_decode",
+                                                    "attention_prefill", "delta_step",
+                                                    "delta_chunk", "matmul_cublaslt", "sample_rows"}
+                         : std::vector<std::string>{}});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;

@@ -22,7 +22,9 @@ inline constexpr StepLimits kLimits = {.rows = 8192,
                                        .logit_rows = 65,
                                        .blocks_per_seq = 4096,
                                        .vocabulary = 248320,
-                                       .inputs_max = 17408};
+                                       .inputs_max = 17408,
+                                       .delta_key_heads = 16,
+                                       .delta_value_heads = 48};
 
 std::vector<Case> linear_cases(Pair& pair, const CaseOptions& options);
 /// The same by cuBLASLt, with many rows.
@@ -32,6 +34,7 @@ std::vector<Case> mutation_cases(Pair& pair);
 std::vector<Case> row_cases(Pair& pair);  // embed, mtp_join, head with sample
 std::vector<Case> sample_cases(Pair& pair, const CaseOptions& options);
 std::vector<Case> delta_net_cases(Pair& pair, const CaseOptions& options);
+std::vector<Case> delta_chunk_cases(Pair& pair, const CaseOptions& options);
 std::vector<Case> attention_cases(Pair& pair, const CaseOptions& options);
 
 }  // namespace kernels::gate

@@ -35,6 +35,16 @@ double spread(std::vector<double> values) {
     return (at(90) - at(10)) / at(50);
 }
 
+/// Of one value head: S K^T, S Q^T and the update of S; T, P, K K^T and Q K^T up to the diagonal;
+/// three terms each. The last two are counted for every value head, as a head of its own has them.
+double chunk_products(std::int64_t rows) {
+    constexpr std::int64_t kRows = 64;
+    const std::int64_t chunks = (rows + kRows - 1) / kRows;
+    const std::int64_t full = 3 * kRows * kStateSize * kStateSize;
+    const std::int64_t halves = 4 * kRows * kRows * kStateSize / 2;
+    return 2.0 * 3.0 * static_cast<double>(chunks * (full + halves));
+}
+
 }  // namespace
 
 DeltaNetBench::DeltaNetBench(Pair& pair) : pair_(pair) {
@@ -56,8 +66,9 @@ void DeltaNetBench::run() {
             measure(model, {"decode", seqs, 1, 0, true});
         for (const int seqs : {1, 8})
             measure(model, {"verify", seqs, 5, 3, false});
-        for (const int rows : {512, 4096, 8192})
+        for (const int rows : {512, 2048, 4096, 8192})
             measure(model, {"prefill", 1, rows, 0, true});
+        measure(model, {"prefill", 8, 512, 0, true});
     }
 }
 
@@ -162,13 +173,20 @@ void DeltaNetBench::measure(const Model& model, const Work& work) {
         return seconds;
     };
     const std::vector<double> chained = time(true, true);
+    std::int64_t bytes = 2 * layer_bytes;
+    double products = 0.0;
+    if (work.name == "prefill") {
+        bytes += rows * (projected.shape[1] + out_values) * 4;
+        products = chunk_products(work.rows) * model.n_v * work.seqs;
+    }
     double alone = 0.0;
     if (work.name != "prefill") alone = median(time(false, true)) - median(time(false, false));
     times_.push_back({.model = model.name,
                       .work = work.name,
                       .seqs = work.seqs,
                       .rows = work.rows,
-                      .bytes = 2 * layer_bytes,
+                      .bytes = bytes,
+                      .products = products,
                       .chained = median(chained),
                       .alone = alone,
                       .spread = spread(chained)});
@@ -183,14 +201,14 @@ bool DeltaNetBench::is_plausible() const {
 void DeltaNetBench::print() const {
     std::printf("\ncopy on the device: %.0f GB/s, read and written\n", copy_rate_ * 1e-9);
     std::printf("delta net, one layer, cold states, in a graph (median of %d)\n", kRepeats);
-    std::printf("%-5s %-8s %5s %5s %12s %10s %10s %7s %7s %8s\n", "model", "work", "seqs", "rows",
-                "bytes", "us", "us alone", "GB/s", "% copy", "spread");
+    std::printf("%-5s %-8s %5s %5s %12s %10s %10s %7s %7s %8s %8s\n", "model", "work", "seqs",
+                "rows", "bytes", "us", "us alone", "GB/s", "% copy", "spread", "TFLOP/s");
     for (const DeltaNetTime& t : times_) {
         const double rate = static_cast<double>(t.bytes) / t.chained;
-        std::printf("%-5s %-8s %5d %5d %12lld %10.2f %10.2f %7.0f %6.1f%% %7.1f%%\n",
+        std::printf("%-5s %-8s %5d %5d %12lld %10.2f %10.2f %7.0f %6.1f%% %7.1f%% %8.1f\n",
                     t.model.c_str(), t.work.c_str(), t.seqs, t.rows,
                     static_cast<long long>(t.bytes), t.chained * 1e6, t.alone * 1e6, rate * 1e-9,
-                    100.0 * rate / copy_rate_, 100.0 * t.spread);
+                    100.0 * rate / copy_rate_, 100.0 * t.spread, t.products / t.chained * 1e-12);
     }
 }
 
@@ -201,7 +219,8 @@ nlohmann::json DeltaNetBench::to_json() const {
                          {"work", t.work},
                          {"seqs", t.seqs},
                          {"rows", t.rows},
-                         {"state_bytes", t.bytes},
+                         {"bytes", t.bytes},
+                         {"product_operations", t.products},
                          {"seconds", t.chained},
                          {"seconds_alone", t.alone},
                          {"spread_ratio", t.spread}});

@@ -16,7 +16,8 @@ struct DeltaNetTime {
     std::string model;
     std::string work;        // decode, verify, prefill
     int seqs = 0, rows = 0;  // rows of a sequence
-    std::int64_t bytes = 0;  // states, read and written once
+    std::int64_t bytes = 0;  // states, read and written once; prefill: inputs and outputs too
+    double products = 0.0;   // floating-point operations of delta_chunk's products, all terms
     double chained = 0.0;    // seconds, one launch behind the other, overlapping as they may
     double alone = 0.0;      // seconds, between launches that do not overlap it; 0 = not taken
     double spread = 0.0;     // of chained: (90th - 10th percentile) / median
