@@ -88,6 +88,7 @@ function(quadriga_carry)
         list(APPEND commands COMMAND "${CMAKE_STRIP}" -o "${folder}/${target}" "$<TARGET_FILE:${target}>")
     endforeach()
     foreach(library libhwy.so.1 libutf8proc.so.2 libspdlog.so.1.10 libfmt.so.9 libprometheus-cpp-core.so.1.0
+            libtomlplusplus.so.3
             libcrypto.so.3 libssl.so.3 libstdc++.so.6)
         find_file(QUADRIGA_CARRY_${library} ${library} PATHS "${hwy_LIBDIR}" "${utf8proc_LIBDIR}" NO_CACHE)
         if(QUADRIGA_CARRY_${library})

@@ -56,8 +56,9 @@ tl::expected<DeviceBackend, StartFailure> open_gpu(const ServerOptions& options)
         return driver_failure(device, "it is neither cpu nor the number of a GPU",
                               "use --device cpu or --device 0");
     }
-    auto backend = kernels::make_cuda_backend(
-        {.device = number, .library_dir = {}, .disabled_kernels = options.disable_kernels});
+    auto backend = kernels::make_cuda_backend({.device = number,
+                                               .library_dir = options.cuda_library_dir,
+                                               .disabled_kernels = options.disable_kernels});
     if (!backend) return driver_failure(device, backend.error(), "or use --device cpu");
     DeviceBackend opened;
     opened.kernels = [gpu = backend->get()] { return kernels_of(*gpu); };

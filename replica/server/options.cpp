@@ -15,6 +15,8 @@ namespace replica::server {
 namespace {
 
 constexpr int kExitUsage = 2;
+/// A GPU reads its weights once for all sequences of a step.
+constexpr int kGpuSequences = 16;
 
 /// An option with a word for each value; the values behind the words are nobody's business.
 template <class Value>
@@ -102,9 +104,9 @@ void add_options(CLI::App& app, ServerOptions& options) {
         ->delimiter(',');
     app.add_option("--context", options.context, "tokens of one sequence; 0 = the model's")
         ->check(kContext);
-    app.add_option("--sequences", options.sequences, "sequences running at once")
-        ->check(CLI::Range(1, kSequencesMax))
-        ->capture_default_str();
+    app.add_option("--sequences", options.sequences,
+                   "sequences running at once (default 4, on a GPU 16)")
+        ->check(CLI::Range(1, kSequencesMax));
     app.add_option("--step-token-budget", options.step_token_budget,
                    "tokens of one step (default 64 on a CPU, 4096 on a GPU)")
         ->check(CLI::Range(1, 65536));
@@ -125,6 +127,8 @@ void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--device-memory-mib", options.device_memory_mib,
                    "plan with this much of a GPU's free memory; 0 = all of it")
         ->check(CLI::Range(std::int64_t{0}, kTokensMax >> 20));
+    app.add_option("--cuda-lib-dir", options.cuda_library_dir,
+                   "where libcuda.so.1 and libcublasLt.so.13 are looked for first");
     app.add_option("--instance", options.instance, "16 hex digits naming this process");
     app.add_option("--config-digest", options.config_digest, "digest of the launcher's snapshot");
     app.add_option("--pre-tokenizer", options.pre_override, "use this one, whatever the file says");
@@ -173,6 +177,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         const bool is_asked_for = app.exit(error, out, err) == 0;
         return {std::nullopt, out.str() + err.str(), is_asked_for ? 0 : kExitUsage};
     }
+    if (!options.is_cpu() && app.count("--sequences") == 0) options.sequences = kGpuSequences;
     if (!options.instance.empty() && !is_instance_id(options.instance)) {
         return {std::nullopt, "--instance: 16 lower-case hex digits are wanted\n", kExitUsage};
     }

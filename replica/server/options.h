@@ -29,7 +29,7 @@ struct ServerOptions {
     int threads = 0;            // 0: the processors this process may use
     std::vector<int> cores;     // pin the threads here
     int context = 0;            // tokens of one sequence; 0: the model's, bounded
-    int sequences = 4;          // running at once
+    int sequences = 4;          // running at once; on a GPU more by default
     /// Rows of a step at most. Default on a CPU: few enough that a prefill cancelled midway frees
     /// its places soon (24 ms after the reset with the demo model on one thread, where the whole
     /// prefill takes 0.49 s), enough that a weight is decoded once for many rows. On a GPU: enough
@@ -59,6 +59,7 @@ struct ServerOptions {
     int replica_index = 0;
     std::vector<std::string> require_kernels;  // exact names; "*" is all that the plan wants
     std::vector<std::string> disable_kernels;  // their fallbacks serve in their place
+    std::string cuda_library_dir;              // looked into before the default path
     std::int64_t device_memory_mib = 0;        // of a GPU, to plan with; 0 = all that is free
     std::string instance;                      // 16 hex digits; default: random
     std::string config_digest;                 // "sha256:…" of the launcher's snapshot

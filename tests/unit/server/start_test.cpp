@@ -52,6 +52,21 @@ TEST(OptionsTest, ReadsWhatALauncherPasses) {
     EXPECT_THAT(line.options->cores, ::testing::ElementsAre(0, 1));
 }
 
+TEST(OptionsTest, AGpuTakesMoreAtOnceUnlessAsked) {
+    const auto cpu = *parsed({"--model", "m"}).options;
+    const auto gpu = *parsed({"--model", "m", "--device", "0"}).options;
+    EXPECT_EQ(cpu.sequences, 4);
+    EXPECT_EQ(cpu.step_token_budget_or_default(), 64);
+    EXPECT_EQ(gpu.sequences, 16);
+    EXPECT_EQ(gpu.step_token_budget_or_default(), 4096);
+    const auto asked = *parsed({"--model", "m", "--device", "0", "--sequences", "2",
+                                "--step-token-budget", "64", "--cuda-lib-dir", "/opt/cuda"})
+                            .options;
+    EXPECT_EQ(asked.sequences, 2);
+    EXPECT_EQ(asked.step_token_budget_or_default(), 64);
+    EXPECT_EQ(asked.cuda_library_dir, "/opt/cuda");
+}
+
 TEST(OptionsTest, ReadsWhatTheEngineKeepsDraftsAndQueues) {
     const CommandLine line =
         parsed({"--model", "m", "--prefix-cache", "off", "--checkpoint-memory-mib", "64",
