@@ -107,7 +107,7 @@ def check_kernels(replica, report):
     missing = {name: k.get("reason") for name, k in kernels.items() if k["state"] != "armed"}
     report["missing"] = missing
     assert not set(missing) - {"matmul_cublaslt/prefill"}, missing  # a library this machine may lack
-    for name in ("matmul_mma/IQ4_XS", "attention_decode", "delta_step/F32"):
+    for name in ("matmul_mma/IQ4_XS", "attention_decode/F16", "delta_step/F32"):
         assert kernels[name]["runs"] > 0, kernels[name]
     for name, k in kernels.items():
         gauges = {s: v for s, v in metrics.items() if f'kernel="{name}"' in s}
