@@ -1,13 +1,10 @@
 // The admin interface of a running router: who may open its socket, what it shows, what a drain
 // does to traffic.
 #include <csignal>
-#include <cstring>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/integration/router_client.h"
@@ -28,33 +25,11 @@ struct AdminAnswer {
     json body;
 };
 
-/// One request over the socket, read to its end; status 0 when nobody listens.
+/// One request over the socket; status 0 when nobody listens.
 AdminAnswer ask(const std::string& path, const std::string& method, const std::string& target,
                 const std::string& body = "") {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    AdminAnswer answer;
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
-        const std::string request =
-            method + " " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
-            "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-            "\r\n\r\n" + body;
-        EXPECT_EQ(::write(fd, request.data(), request.size()),
-                  static_cast<ssize_t>(request.size()));
-        std::string text;
-        char bytes[4096];
-        for (ssize_t got = 0; (got = ::read(fd, bytes, sizeof bytes)) > 0;)
-            text.append(bytes, static_cast<std::size_t>(got));
-        answer.status = std::atoi(text.substr(std::min<std::size_t>(9, text.size())).c_str());
-        const std::size_t end = text.find("\r\n\r\n");
-        if (end != std::string::npos) {
-            answer.body = json::parse(text.substr(end + 4), nullptr, false);
-        }
-    }
-    ::close(fd);
-    return answer;
+    const Answer answer = ask_unix(path, method, target, body);
+    return {answer.status, json::parse(answer.body, nullptr, false)};
 }
 
 struct AdminFleet {

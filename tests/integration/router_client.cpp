@@ -16,6 +16,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "proto/http_client.h"
@@ -85,6 +86,14 @@ RawClient::RawClient(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
     if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         throw std::runtime_error("cannot connect to the router");
     }
+}
+
+RawClient::RawClient(const std::string& socket_path)
+    : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_path.copy(address.sun_path, sizeof address.sun_path - 1);
+    is_closed_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
 }
 
 RawClient::~RawClient() {
@@ -183,6 +192,15 @@ Answer post(int port, const std::string& path, const std::string& body,
             const std::vector<std::string>& fields) {
     RawClient client(port);
     client.post(path, body, fields);
+    return client.read_answer();
+}
+
+Answer ask_unix(const std::string& socket_path, const std::string& method, const std::string& path,
+                const std::string& body) {
+    RawClient client(socket_path);
+    client.send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
+                "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n\r\n" + body);
     return client.read_answer();
 }
 

@@ -22,6 +22,8 @@ struct Answer {
 class RawClient {
 public:
     explicit RawClient(int port);
+    /// To a Unix socket; reads of one that nobody listens on find its end.
+    explicit RawClient(const std::string& socket_path);
     ~RawClient();
     RawClient(const RawClient&) = delete;
     RawClient& operator=(const RawClient&) = delete;
@@ -56,6 +58,10 @@ private:
 /// One request on its own connection, read to its end.
 Answer post(int port, const std::string& path, const std::string& body,
             const std::vector<std::string>& fields = {});
+
+/// One request over a Unix socket; status 0 when nobody listens there.
+Answer ask_unix(const std::string& socket_path, const std::string& method, const std::string& path,
+                const std::string& body = "");
 
 /// One GET, the same.
 Answer get(int port, const std::string& path, const std::vector<std::string>& fields = {});
