@@ -177,7 +177,7 @@ asio::awaitable<bool> HttpConnection::shake_hands() {
     using Status = TlsSession::Status;
     stream_.start_tls(core_->options.tls);
     is_shaking_hands_ = true;
-    input_wake_.expires_after(core_->options.header_read);
+    input_wake_.expires_after(is_reserved_ ? kReservedHeaderRead : core_->options.header_read);
     input_wake_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error && self->is_shaking_hands_) self->abort();
     });

@@ -181,7 +181,7 @@ proto::Result<int> Admin::add(const std::string& body) {
         json.is_object() && json.size() == 1 && json.contains("url") && json.at("url").is_string();
     const std::string url = is_good ? json.at("url").get<std::string>() : "";
     const std::optional<proto::UrlParts> parts = proto::parse_http_url(url);
-    if (!parts) {
+    if (!parts || parts->endpoint.port == 0 || parts->target != "/") {
         return proto::fail(proto::ErrorCode::kInvalidValue,
                            R"(The body is {"url": "http://HOST:PORT"}.)", "url");
     }

@@ -155,6 +155,7 @@ TEST(RouterAdminTest, BadOrdersAreRefusedAndChangeNothing) {
     }
     EXPECT_EQ(fleet.get("/admin/replicas/0/drain").status, 405);
     for (const char* body : {"", "{", "[]", "{}", R"({"url":1})", R"({"url":"ftp://x"})",
+                             R"({"url":"http://127.0.0.1:0"})", R"({"url":"http://127.0.0.1:1/x"})",
                              R"({"url":"http://127.0.0.1:1","more":1})"}) {
         EXPECT_EQ(fleet.post("/admin/replicas", body).status, 400) << body;
     }

@@ -67,7 +67,7 @@ std::vector<Answer> ask_all(int port, const std::vector<std::string>& bodies) {
 
 // By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
 // thirty.
-TEST(RouterAffinityTest, DISABLED_AChatGoesBackToWhereItsBeginningIs) {
+TEST(RouterAffinityTest, AChatGoesBackToWhereItsBeginningIs) {
     Fleet fleet(4, kFlags, {"--log-level", "debug"});
     const int port = fleet.router->port();
     Chat chat;
@@ -100,7 +100,7 @@ TEST(RouterAffinityTest, DISABLED_AChatGoesBackToWhereItsBeginningIs) {
 
 // By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
 // thirty.
-TEST(RouterAffinityTest, DISABLED_R10_ChatsSpreadOverAllReplicasAndStayThere) {
+TEST(RouterAffinityTest, R10_ChatsSpreadOverAllReplicasAndStayThere) {
     Fleet fleet(4, kFlags);
     std::vector<Chat> chats(24);
     std::vector<std::string> homes;

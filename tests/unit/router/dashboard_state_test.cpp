@@ -83,6 +83,29 @@ TEST(DashboardStateTest, ADeathIsRememberedOverTheRestart) {
     EXPECT_EQ(json["died_s"], 10.0);
 }
 
+TEST(DashboardStateTest, WhatTheLauncherMeasuresIsShownAndWhatNobodyKnowsIsNull) {
+    ReplicaSet set{{}};
+    ASSERT_TRUE(set.announce({.index = 0,
+                              .url = "http://127.0.0.1:1",
+                              .state = proto::ReplicaState::kLoading,
+                              .watts = 212,
+                              .celsius = 61},
+                             kNow));
+    const Json replica = replica_json(*set.find(0), nullptr, kNow);
+    EXPECT_EQ(replica["watts"], 212);
+    EXPECT_EQ(replica["celsius"], 61);
+    const FleetView view{
+        .commit = "abc", .layout = "4x1", .keys_digest = "0123abcd", .drifted = {"key file"}};
+    const Json fleet = fleet_json(view, set, kNow);
+    EXPECT_EQ(fleet["layout"], "4x1");
+    EXPECT_EQ(fleet["commit"], "abc");
+    EXPECT_EQ(fleet["keys_digest"], "0123abcd");
+    EXPECT_EQ(fleet["drifted"], Json::array({"key file"}));
+    EXPECT_THAT(warnings(view, set, {}), testing::Contains(HasSubstr("key file on disk")));
+    EXPECT_EQ(fleet_json({}, set, kNow)["layout"], nullptr);
+    EXPECT_EQ(fleet_json({}, set, kNow)["keys_digest"], nullptr);
+}
+
 TEST(DashboardStateTest, WarningsSayWhatIsWrongAndNothingWhenAllIsWell) {
     ReplicaSet set = one_ready();
     EXPECT_THAT(warnings({}, set, {}), IsEmpty());

@@ -242,5 +242,48 @@ TEST(ReplicaSetTest, AnotherInstanceEndsTheOneBefore) {
     EXPECT_THAT(ended, ElementsAre(InstanceRef{0, 1}));
 }
 
+TEST(ReplicaSetTest, ADrainOutlivesTheInstanceAndNotTheWishToRemove) {
+    ReplicaSet set = ready_set();
+    EXPECT_TRUE(set.set_drain(0, true, kStart));
+    EXPECT_FALSE(set.set_drain(0, true, kStart)) << "it was so already";
+    EXPECT_EQ(state_of(set), ReplicaState::kDraining);
+    EXPECT_EQ(set.mode(kStart), FleetMode::kNone);
+    (void)set.on_report(0, report(kSecond, 1), kStart + seconds(1));
+    EXPECT_EQ(state_of(set), ReplicaState::kDraining) << "restarted meanwhile";
+    EXPECT_TRUE(set.ask_removal(0, kStart + seconds(2)));
+    EXPECT_FALSE(set.ask_removal(0, kStart + seconds(2)));
+    EXPECT_TRUE(set.find(0)->is_leaving);
+    EXPECT_TRUE(set.set_drain(0, false, kStart + seconds(3)));
+    EXPECT_FALSE(set.find(0)->is_leaving) << "it is wanted again";
+    EXPECT_EQ(state_of(set), ReplicaState::kReady);
+    EXPECT_FALSE(set.set_drain(7, true, kStart));
+    EXPECT_FALSE(set.ask_removal(7, kStart));
+}
+
+TEST(ReplicaSetTest, ARemovedReplicaIsForgottenButItsNumber) {
+    ReplicaSet set = ready_set();
+    std::vector<int> ended;
+    std::vector<std::string> lost;
+    set.on_instance_end = [&](InstanceRef instance) { ended.push_back(instance.index); };
+    set.on_lost = [&](const Replica& replica, const std::shared_ptr<Account>& account) {
+        EXPECT_EQ(replica.state, ReplicaState::kDown);
+        lost.push_back(account->instance());
+    };
+    EXPECT_FALSE(set.was_there(0));
+    set.remove(0, kStart);
+    EXPECT_THAT(ended, ElementsAre(0));
+    EXPECT_THAT(lost, ElementsAre(kFirst));
+    EXPECT_EQ(set.find(0), nullptr);
+    EXPECT_TRUE(set.was_there(0));
+    EXPECT_FALSE(set.was_there(1));
+    EXPECT_FALSE(set.was_there(-1));
+    EXPECT_EQ(set.on_report(0, report(kFirst, 2), kStart), ReplicaSet::Report::kWrongInstance);
+    set.on_gone(0, kStart);
+    const Replica& next = set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
+    EXPECT_EQ(next.index, 1);
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kSecond), kStart));  // 2
+    EXPECT_EQ(set.add_fixed("http://127.0.0.1:1", {"127.0.0.1", 1}, kStart).index, 3);
+}
+
 }  // namespace
 }  // namespace router
