@@ -9,21 +9,6 @@
 
 namespace kernels::cuda {
 
-/// c += a b, of bfloat16; fragments as in tensor_core.cuh. Not volatile: the compiler may move it.
-__device__ inline void mma_bfloat(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                  std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ inline std::uint32_t pack_bfloats(float low, float high) {
-    std::uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
 /// Two values beside each other, in two parts.
 struct SplitPair {
     std::uint32_t high, low;

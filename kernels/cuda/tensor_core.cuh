@@ -27,6 +27,15 @@ __device__ inline void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// The same of bfloat16. Not volatile: the compiler may move it.
+__device__ inline void mma_bfloat(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                  std::uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// Four 8 x 8 matrices of binary16; lane i gives the address of row i % 8 of matrix i / 8 and gets
 /// of each matrix row lane / 4, columns 2 (lane % 4) and the next.
 __device__ inline void load_matrices(std::uint32_t (&m)[4], std::uint32_t address) {
@@ -82,6 +91,12 @@ __device__ inline float exp2_of(float x) {
 __device__ inline std::uint32_t pack_halves(float low, float high) {
     return static_cast<std::uint32_t>(float_to_half(low)) |
            static_cast<std::uint32_t>(float_to_half(high)) << 16;
+}
+
+__device__ inline std::uint32_t pack_bfloats(float low, float high) {
+    std::uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }
 
 /// Largest over lanes of equal lane % 4; the same in each.

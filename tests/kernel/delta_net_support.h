@@ -59,6 +59,40 @@ struct Piece {
     bool commits = true;
 };
 
+/// A step's rows as the model lays them out: u, z, beta, alpha are columns of one fused row.
+struct FusedStep {
+    Step step;
+    std::vector<float> values;
+    int width;
+
+    FusedStep(const Form& f, const std::vector<Piece>& pieces)
+        : step(parts_of(pieces)), width(f.conv_dim() + f.values() + 2 * f.n_v) {
+        const auto append = [&](const std::vector<float>& from, int row, int count) {
+            values.insert(values.end(), from.begin() + std::int64_t{row} * count,
+                          from.begin() + std::int64_t{row + 1} * count);
+        };
+        for (const Piece& piece : pieces)
+            for (int t = piece.begin; t < piece.begin + piece.rows; ++t) {
+                append(piece.inputs->u, t, f.conv_dim());
+                append(piece.inputs->z, t, f.values());
+                append(piece.inputs->beta, t, f.n_v);
+                append(piece.inputs->alpha, t, f.n_v);
+            }
+    }
+
+private:
+    static std::vector<SequencePart> parts_of(const std::vector<Piece>& pieces) {
+        std::vector<SequencePart> parts;
+        for (const Piece& piece : pieces)
+            parts.push_back({.kv_len_before = piece.begin,
+                             .rows = piece.rows,
+                             .state_slot = piece.slot,
+                             .replay_rows = piece.replay_rows,
+                             .commits = piece.commits});
+        return parts;
+    }
+};
+
 /// A backend with state slots; `run` is one step.
 class Runner {
 public:
@@ -99,31 +133,12 @@ public:
         return values;
     }
 
-    /// One step; u, z, beta, alpha are columns of one fused row, as the model lays them out.
+    /// One step.
     std::vector<std::vector<float>> run(const std::vector<Piece>& pieces) {
         const Form& f = layer_.form;
-        const int width = f.conv_dim() + f.values() + 2 * f.n_v;
-        std::vector<SequencePart> parts;
-        std::vector<float> fused;
-        const auto append = [&](const std::vector<float>& from, int row, int columns) {
-            fused.insert(fused.end(), from.begin() + std::int64_t{row} * columns,
-                         from.begin() + std::int64_t{row + 1} * columns);
-        };
-        for (const Piece& piece : pieces) {
-            parts.push_back({.kv_len_before = piece.begin,
-                             .rows = piece.rows,
-                             .state_slot = piece.slot,
-                             .replay_rows = piece.replay_rows,
-                             .commits = piece.commits});
-            for (int t = piece.begin; t < piece.begin + piece.rows; ++t) {
-                append(piece.inputs->u, t, f.conv_dim());
-                append(piece.inputs->z, t, f.values());
-                append(piece.inputs->beta, t, f.n_v);
-                append(piece.inputs->alpha, t, f.n_v);
-            }
-        }
-        const Step step(parts);
-        const TensorView all = view_of(fused.data(), step.descriptor.rows, width);
+        const FusedStep fused(f, pieces);
+        const Step& step = fused.step;
+        const TensorView all = view_of(fused.values.data(), step.descriptor.rows, fused.width);
         GuardedRows y(step.descriptor.rows, f.values());
         backend_->begin_step(step.descriptor);
         backend_->delta_net({.n_k = f.n_k,

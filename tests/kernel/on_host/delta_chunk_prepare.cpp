@@ -1,0 +1,4 @@
+// delta_chunk_prepare.cu for the host.
+#include "tests/kernel/on_host/cuda_words.h"
+// Behind CUDA's words, which it is written in.
+#include "kernels/cuda/delta_chunk_prepare.cu"
