@@ -34,11 +34,18 @@ struct ChunkRowsOf {
     int first, count;
 };
 
-/// What goes into the convolution at row `t` of the step; earlier rows lie in the ring.
-__device__ float input_at(const DeltaNetParams& p, const DeltaSequence& s, int t, int channel) {
-    if (t >= 0) return p.u[(s.begin + t) * p.u_stride + channel];
-    if (s.before + t >= 0) return ring_row(p, s, s.before + t)[channel];
-    return 0.0F;
+/// A row of the convolution's inputs, or none before the sequence's first token. Read from
+/// `address` either way: a branch around each load would wait for them one by one.
+struct InputRow {
+    const float* address;
+    bool is_there;
+};
+/// Row `t` of the sequence in the step; earlier rows lie in the ring.
+__device__ InputRow input_row(const DeltaNetParams& p, const DeltaSequence& s, int t) {
+    const float* first = p.u + s.begin * p.u_stride;
+    if (t >= 0) return {first + t * p.u_stride, true};
+    if (s.before + t >= 0) return {ring_row(p, s, s.before + t), true};
+    return {first, false};
 }
 
 /// Calls `use(row, values)` for the warp's rows with silu(convolution) of the 128 channels from
@@ -49,15 +56,18 @@ __device__ void convolve(const DeltaNetParams& p, const ChunkRowsOf& chunk, int 
     float4 taps[kLaneChannels];
     float old[kTaps - 1][kLaneChannels];
     const int row0 = warp_index() * kWarpRows;
+    const int loaded0 = row0 < chunk.count ? row0 : 0;  // past the end: rows that exist, unused
 #pragma unroll
-    for (int i = 0; i < kLaneChannels; ++i) {
-        const int channel = first_channel + lane_channel(i);
-        taps[i] = taps_of(p, channel);
+    for (int i = 0; i < kLaneChannels; ++i)
+        taps[i] = taps_of(p, first_channel + lane_channel(i));
 #pragma unroll
-        for (int j = 0; j < kTaps - 1; ++j)
-            old[j][i] = row0 < chunk.count
-                            ? input_at(p, chunk.s, chunk.first + row0 - (kTaps - 1) + j, channel)
-                            : 0.0F;
+    for (int j = 0; j < kTaps - 1; ++j) {
+        const InputRow row = input_row(p, chunk.s, chunk.first + loaded0 - (kTaps - 1) + j);
+#pragma unroll
+        for (int i = 0; i < kLaneChannels; ++i) {
+            const float value = row.address[first_channel + lane_channel(i)];
+            old[j][i] = row.is_there ? value : 0.0F;
+        }
     }
     float next[kWarpRows][kLaneChannels];
 #pragma unroll
@@ -197,14 +207,17 @@ __device__ void make_squares(const float* squares, const float* sums, const floa
     }
 }
 
-/// Column `column` of (I + A)^-1 by forward substitution, split, to the slot.
+/// Column `column` of (I + A)^-1 by forward substitution, split, to the slot. Rows before kFirst
+/// are zeros.
+template <int kFirst>
 __device__ void invert_column(const float* a, int column, std::uint8_t* inverse) {
+    static_assert(kFirst % 4 == 0);
     float t[kChunkRows];
 #pragma unroll
     for (int row = 0; row < kChunkRows; ++row) {
         float sums[4] = {row == column ? 1.0F : 0.0F, 0.0F, 0.0F, 0.0F};
 #pragma unroll
-        for (int k = 0; k < row; k += 4) {
+        for (int k = kFirst; k < row; k += 4) {
             const float4 four = *reinterpret_cast<const float4*>(a + row * kChunkStride + k);
             sums[0] = fmaf(-four.x, t[k], sums[0]);
             if (k + 1 < row) sums[1] = fmaf(-four.y, t[k + 1], sums[1]);
@@ -283,9 +296,16 @@ extern "C" __global__ void __launch_bounds__(kChunkPrepareThreads, 2)
                      a + index * (kChunkSquareBytes / 4),
                      slot.answers(value_head(net, key_head, index)));
     __syncthreads();  // A is whole
-    if (const int index = thread / kChunkRows; index < heads)
-        invert_column(a + index * (kChunkSquareBytes / 4), thread % kChunkRows,
-                      slot.inverse(value_head(net, key_head, index)));
+    if (const int index = thread / kChunkRows; index < heads) {
+        const int column = thread % kChunkRows;
+        const float* of = a + index * (kChunkSquareBytes / 4);
+        std::uint8_t* inverse = slot.inverse(value_head(net, key_head, index));
+        if (column < kChunkRows / 2) {  // the same for the whole warp
+            invert_column<0>(of, column, inverse);
+        } else {
+            invert_column<kChunkRows / 2>(of, column, inverse);
+        }
+    }
 }
 
 }  // namespace kernels::cuda

@@ -25,6 +25,8 @@ namespace {
 
 constexpr int kWarps = kChunkScanThreads / kWarpLanes;
 static_assert(kWarps * 16 == kChunkHalf);
+constexpr int kWarpRows = kChunkRows / kWarps;       // that a warp ends
+constexpr int kRowValues = kChunkHalf / kWarpLanes;  // of a lane in such a row
 constexpr int kRowTiles = kChunkRows / 8;  // column tiles of products with one column a row
 constexpr int kKeyTiles = kChunkSize / 8;  // of products with one column a key
 
@@ -120,6 +122,11 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkSca
     const int pair = b.lane % 4 * 2;  // a lane's columns in a tile
     const ChunkPiece& piece = p.batch.piece[blockIdx.y];
     const DeltaSequence s = delta_sequence(net.step, piece.seq);
+
+    float norm[kRowValues];
+#pragma unroll
+    for (int i = 0; i < kRowValues; ++i)
+        norm[i] = net.norm_weight[b.half * kChunkHalf + b.lane + i * kWarpLanes];
 
     const auto copy_stage = [&](int chunk) {
         const ChunkSlot slot(p, piece.first_slot + chunk);
@@ -247,6 +254,20 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkSca
             store_in_block(sums + b.half * kChunkRows + row, 1, squares);
         }
         cluster_arrive();
+        // Output gates of the rows that the warp ends, on their way already.
+        const int first = piece.first_row + chunk * kChunkRows;
+        const int own_row = b.warp * kWarpRows;
+        const std::int64_t last = s.begin + s.rows - 1;
+        float gate[kWarpRows][kRowValues];
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+            const std::int64_t m = s.begin + first + own_row + r;
+            const float* z = net.z + (m < last ? m : last) * net.z_stride + b.head * kChunkSize +
+                             b.half * kChunkHalf + b.lane;
+#pragma unroll
+            for (int i = 0; i < kRowValues; ++i)
+                gate[r][i] = z[i * kWarpLanes];
+        }
 
         // S
         lane = anew(lane);
@@ -270,24 +291,20 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkSca
         }
         cluster_wait();  // both halves' sums are here
 
-        const int first = piece.first_row + chunk * kChunkRows;
-        constexpr int kWarpRows = kChunkRows / kWarps;
-#pragma unroll 1
+#pragma unroll
         for (int r = 0; r < kWarpRows; ++r) {
-            const int row = b.warp * kWarpRows + r;
+            const int row = own_row + r;
             if (first + row >= s.rows) break;
             const float squares = sums[row] + sums[kChunkRows + row];
             const float factor =
                 1.0F / sqrtf(squares / static_cast<float>(kChunkSize) + net.norm_eps);
             const std::int64_t m = s.begin + first + row;
 #pragma unroll
-            for (int i = 0; i < kChunkHalf / kWarpLanes; ++i) {
+            for (int i = 0; i < kRowValues; ++i) {
                 const int value = b.lane + i * kWarpLanes;
-                const int in_head = b.half * kChunkHalf + value;
-                const int column = b.head * kChunkSize + in_head;
-                net.y[m * net.y_stride + column] = outputs[row * kChunkStride + value] * factor *
-                                                   net.norm_weight[in_head] *
-                                                   silu(net.z[m * net.z_stride + column]);
+                const int column = b.head * kChunkSize + b.half * kChunkHalf + value;
+                net.y[m * net.y_stride + column] =
+                    outputs[row * kChunkStride + value] * factor * norm[i] * silu(gate[r][i]);
             }
         }
     }
