@@ -137,7 +137,7 @@ void Supervisor::wait_for_signal() {
 
 /// The keys are the router's; one that starts just now reads them anyway.
 void Supervisor::reload_router() {
-    console_.log("info", "launcher", "HUP received: the router reads its keys again");
+    console_.log("info", "launcher", "HUP received: the router reads its keys and TLS files again");
     if (router_) router_->signal(SIGHUP);
 }
 

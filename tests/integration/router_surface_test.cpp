@@ -14,6 +14,7 @@
 #include "proto/ready_pipe.h"
 #include "tests/integration/router_client.h"
 #include "tests/integration/router_fleet.h"
+#include "tests/support/temp_folder.h"
 
 namespace fleet {
 namespace {
@@ -196,6 +197,24 @@ TEST(RouterSurfaceTest, AnnouncedReplicasAreWaitedForUsedAndDropped) {
         status = post(router.port(), kChat, chat_body("hi", false)).status;
         EXPECT_EQ(status, 503);
     }
+}
+
+TEST(RouterSurfaceTest, AnAnnouncedReplicaIsDrainedHereButOnlyTheLauncherTakesItAway) {
+    Announcer announcer;
+    Fake fake(0);
+    const test_support::TempFolder folder;
+    const std::string socket = folder.path("admin.sock");
+    Router router({"--announce-fd", "10", "--admin-socket", socket}, {announcer.inherited()});
+    announcer.say(fake, 0, proto::ReplicaState::kReady, fake.instance());
+    ASSERT_TRUE(router.wait_state(0, "READY"));
+    EXPECT_EQ(ask_unix(socket, "DELETE", "/admin/replicas/0").status, 409);
+    EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(ask_unix(socket, "POST", "/admin/replicas/0/drain").status, 200);
+    EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 503);
+    announcer.say(fake, 0, proto::ReplicaState::kReady,
+                  fake.instance());  // its news change nothing
+    EXPECT_EQ(ask_unix(socket, "POST", "/admin/replicas/0/undrain").status, 200);
+    EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 200);
 }
 
 TEST(RouterSurfaceTest, AForeignProcessOnAReplicasPortGetsNoWork) {
