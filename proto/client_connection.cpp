@@ -9,6 +9,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "proto/socket_options.h"
 
@@ -88,11 +89,23 @@ asio::awaitable<std::optional<ClientError>> ClientConnection::connect(
     if (error) {
         co_return plain_error(ClientErrorKind::kRefused, endpoint.text() + ": " + error.message());
     }
+    renew_registration();
     set_close_on_exec(socket_.native_handle());
     set_stream_options(socket_.native_handle());
     socket_.non_blocking(true, error);
     start_read();
     co_return std::nullopt;
+}
+
+/// Connecting leaves the socket registered for output as well, and each later wait for input would
+/// be answered "you may write" at once: a turn of the loop for every piece of an answer.
+void ClientConnection::renew_registration() {
+    boost::system::error_code error;
+    const tcp protocol = socket_.local_endpoint(error).protocol();
+    const int fd = socket_.release(error);
+    if (error) return;
+    socket_.assign(protocol, fd, error);
+    if (error) ::close(fd);  // the first read then ends the connection
 }
 
 void ClientConnection::start_read() {

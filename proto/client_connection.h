@@ -65,6 +65,7 @@ public:
     void end_idle();
 
 private:
+    void renew_registration();
     void on_readable();
     void on_end();
     void leave_pool();

@@ -107,7 +107,8 @@ public:
 
     // For HttpExchange.
     boost::asio::awaitable<bool> send(HttpExchange& exchange, HttpResponse response);
-    boost::asio::awaitable<bool> start_stream(HttpExchange& exchange, int status, Headers headers);
+    boost::asio::awaitable<bool> start_stream(HttpExchange& exchange, int status, Headers headers,
+                                              std::string_view first);
     boost::asio::awaitable<bool> write_chunk(HttpExchange& exchange, std::string_view bytes);
     boost::asio::awaitable<bool> finish(HttpExchange& exchange);
     [[nodiscard]] bool is_gone() const { return is_input_ended_ || is_aborted_; }
@@ -179,7 +180,7 @@ private:
         std::string_view framing;
     };
     [[nodiscard]] std::string answer_head(const HeadParts& parts) const;
-    boost::asio::awaitable<bool> write_all(std::array<std::string_view, 3> parts);
+    boost::asio::awaitable<bool> write_all(ServerStream::Parts parts);
     boost::asio::awaitable<bool> wait_writable();
     void close_socket();
 

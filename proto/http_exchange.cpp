@@ -32,6 +32,22 @@ void append_field(std::string& out, std::string_view name, std::string_view valu
     out += "\r\n";
 }
 
+/// The line before a chunk. Lives in the writer's frame until the write is done.
+class ChunkSize {
+public:
+    explicit ChunkSize(std::size_t bytes) {
+        char* end = std::to_chars(text_.data(), text_.data() + 16, bytes, 16).ptr;
+        *end++ = '\r';
+        *end++ = '\n';
+        size_ = static_cast<std::size_t>(end - text_.data());
+    }
+    [[nodiscard]] std::string_view line() const { return {text_.data(), size_}; }
+
+private:
+    std::array<char, 20> text_{};
+    std::size_t size_ = 0;
+};
+
 }  // namespace
 
 std::string HttpConnection::answer_head(const HeadParts& parts) const {
@@ -79,7 +95,7 @@ asio::awaitable<bool> HttpConnection::wait_writable() {
     co_return !error && !is_aborted_;
 }
 
-asio::awaitable<bool> HttpConnection::write_all(std::array<std::string_view, 3> parts) {
+asio::awaitable<bool> HttpConnection::write_all(ServerStream::Parts parts) {
     std::size_t part = 0;
     while (!is_aborted_) {
         while (part < parts.size() && parts[part].empty())
@@ -136,7 +152,7 @@ asio::awaitable<bool> HttpConnection::send(HttpExchange& exchange, HttpResponse 
 }
 
 asio::awaitable<bool> HttpConnection::start_stream(HttpExchange& exchange, int status,
-                                                   Headers headers) {
+                                                   Headers headers, std::string_view first) {
     assert(exchange.state_ == HttpExchange::State::kNothing && "one answer to a request");
     const HttpRequest& request = exchange.request_;
     exchange.is_chunked_ = !request.is_http_1_0;
@@ -152,7 +168,18 @@ asio::awaitable<bool> HttpConnection::start_stream(HttpExchange& exchange, int s
                           exchange.is_chunked_ ? "Transfer-Encoding: chunked\r\n" : ""};
     const std::string head = answer_head(parts);
     if (is_gone()) co_return false;
-    const bool sent = co_await write_all({head, "", ""});
+    if (first.empty() || request.method == "HEAD") {
+        const bool sent = co_await write_all({head, "", ""});
+        co_return sent;
+    }
+    bool sent = false;
+    if (exchange.is_chunked_) {
+        const ChunkSize size(first.size());
+        sent = co_await write_all({head, size.line(), first, "\r\n"});
+    } else {
+        sent = co_await write_all({head, first, ""});
+    }
+    if (sent) exchange.body_bytes_sent_ += first.size();
     co_return sent;
 }
 
@@ -162,12 +189,8 @@ asio::awaitable<bool> HttpConnection::write_chunk(HttpExchange& exchange, std::s
     if (bytes.empty() || exchange.request_.method == "HEAD") co_return true;
     bool sent = false;
     if (exchange.is_chunked_) {
-        std::array<char, 20> size{};
-        char* end = std::to_chars(size.data(), size.data() + 16, bytes.size(), 16).ptr;
-        *end++ = '\r';
-        *end++ = '\n';
-        const std::string_view size_line(size.data(), static_cast<std::size_t>(end - size.data()));
-        sent = co_await write_all({size_line, bytes, "\r\n"});
+        const ChunkSize size(bytes.size());
+        sent = co_await write_all({size.line(), bytes, "\r\n"});
     } else {
         sent = co_await write_all({bytes, "", ""});
     }
@@ -199,8 +222,9 @@ asio::awaitable<bool> HttpExchange::send(HttpResponse response) {
     return connection_.send(*this, std::move(response));
 }
 
-asio::awaitable<bool> HttpExchange::start_stream(int status, Headers headers) {
-    return connection_.start_stream(*this, status, std::move(headers));
+asio::awaitable<bool> HttpExchange::start_stream(int status, Headers headers,
+                                                 std::string_view first) {
+    return connection_.start_stream(*this, status, std::move(headers), first);
 }
 
 asio::awaitable<bool> HttpExchange::write(std::string_view bytes) {

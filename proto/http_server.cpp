@@ -137,12 +137,22 @@ asio::awaitable<void> HttpServerCore::accept_loop() {
     refill_reserve();
     bool is_reserved = false;  // what is accepted next takes the descriptor kept back
     while (is_accepting) {
+        const bool is_paused = connections.size() >= options.connections_pause;
+        if (is_paused && !is_reserved) {
+            is_reserved = spend_reserve();
+            if (!is_reserved) {
+                ++stats.accept_pauses_total;
+                accept_pause.expires_after(options.accept_pause);
+                co_await accept_pause.async_wait(asio::as_tuple(asio::use_awaitable));
+                continue;
+            }
+        }
         auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
         if (!is_accepting) break;
         if (!error) {
             refill_reserve();
             // It may have waited for a client while descriptors became free elsewhere.
-            is_reserved = is_reserved && reserve_fd < 0;
+            is_reserved = is_reserved && (is_paused || reserve_fd < 0);
             if (!is_reserved) exhausted_since_.reset();
             admit_connection(std::move(socket), std::exchange(is_reserved, false));
         } else if (is_out_of_descriptors(error)) {

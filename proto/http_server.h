@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +48,10 @@ public:
     /// Sends a whole answer. False: the client is gone.
     boost::asio::awaitable<bool> send(HttpResponse response);
 
-    /// Sends status and headers of a chunked answer (HTTP/1.0: a body that ends by closing).
-    boost::asio::awaitable<bool> start_stream(int status, Headers headers);
+    /// Sends status and headers of a chunked answer (HTTP/1.0: a body that ends by closing), and in
+    /// the same write its first bytes where they are known.
+    boost::asio::awaitable<bool> start_stream(int status, Headers headers,
+                                              std::string_view first = {});
     /// One chunk. Completes when the kernel has taken the bytes, so a slow client holds the writer
     /// back; a client that takes nothing for `write_stall` is cut off. False: the client is gone.
     boost::asio::awaitable<bool> write(std::string_view bytes);
@@ -122,7 +125,10 @@ struct HttpServerOptions {
     std::chrono::milliseconds write_stall{30'000};
     std::chrono::milliseconds accept_pause{100};  // when descriptors run out
 
-    std::size_t connections_max = 8192;
+    std::size_t connections_max = 8192;  // more are closed at once
+    /// At this many connections accepting pauses until one has ended, so that descriptors are left
+    /// for others; further clients wait in the backlog.
+    std::size_t connections_pause = std::numeric_limits<std::size_t>::max();
     std::size_t connections_per_address_max = 1024;  // loopback is exempt
     std::size_t requests_per_connection_max = 1000;  // the last one is answered with close
 

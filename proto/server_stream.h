@@ -24,7 +24,8 @@ using StreamProtocol = boost::asio::generic::stream_protocol;
 class ServerStream {
 public:
     using WaitKind = boost::asio::socket_base::wait_type;
-    using Parts = std::array<std::string_view, 3>;
+    /// What leaves in one write: head, size line, bytes and end of a chunk, some of them empty.
+    using Parts = std::array<std::string_view, 4>;
 
     explicit ServerStream(StreamProtocol::socket socket) : socket_(std::move(socket)) {}
 

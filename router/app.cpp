@@ -12,6 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace router {
@@ -21,6 +22,7 @@ namespace asio = boost::asio;
 
 constexpr int kListenFdFirst = 3;
 constexpr int kExitInternal = 1;
+constexpr std::size_t kDescriptorsAssumed = 1024;  // where the system does not say
 constexpr std::chrono::milliseconds kTickInterval{250};
 /// After the deadline the error events still have to leave.
 constexpr std::chrono::milliseconds kFarewell{2'000};
@@ -55,6 +57,13 @@ std::shared_ptr<const proto::TlsContext> load_tls(const Config& config) {
                      config.tls_cert);
     }
     return *context;
+}
+
+/// Descriptors this process may have.
+std::size_t descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kDescriptorsAssumed;
+    return limit.rlim_cur;
 }
 
 /// Coroutines of the process itself: their failure is a bug and ends it.
@@ -180,6 +189,8 @@ proto::HttpServerOptions App::server_options() const {
     options.reserve_for = [](const proto::HttpRequestHead& head) {
         return head.path == "/metrics" || head.path == "/health" || head.path == "/ready";
     };
+    // A request needs a descriptor on either side; half of them are kept for replicas and others.
+    options.connections_pause = descriptor_limit() / 2;
     options.check_host = config_.keys_file.empty();
     options.allowed_hosts = config_.allowed_hosts;
     // The members it calls exist by the time the server accepts.

@@ -57,15 +57,10 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
         if (read.status == proto::ReadStatus::kData) {
             const std::string_view events = relay.feed(read.data);
             if (events.empty()) continue;
-            if (!has_begun) {
-                has_begun = true;
+            const bool is_first = !std::exchange(has_begun, true);
+            if (is_first) {
                 grant.on_lost = {};  // from here on a broken connection tells
                 co_await pinger_.stop();
-                if (!exchange_.is_started()) {
-                    proto::Headers head = head_for_client(grant, response);
-                    // A client that has gone shows at the write below.
-                    (void)co_await exchange_.start_stream(200, std::move(head));
-                }
                 body_.reset();
                 job_.body_share.release();
             } else {
@@ -73,7 +68,13 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
             heard_at = pinged_at = now;
             grant.charge.mark_output(count_events(events));
-            const bool is_there = co_await exchange_.write(events);
+            bool is_there = false;
+            if (exchange_.is_started()) {  // by an event before, or by a ping
+                is_there = co_await exchange_.write(events);
+            } else {
+                proto::Headers head = head_for_client(grant, response);
+                is_there = co_await exchange_.start_stream(200, std::move(head), events);
+            }
             services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kRelay))
                 ->Observe(seconds(Clock::now() - now));
             if (!is_there) {

@@ -160,16 +160,23 @@ TEST(RouterAffinityTest, R9_AHotPrefixSpreadsWhenItsHolderIsBusy) {
 }
 
 TEST(RouterAffinityTest, R5_AKilledHolderIsNotWaitedFor) {
-    Fleet fleet(2, kFlags);
+    Fleet fleet(4, kFlags);
     const int port = fleet.router->port();
     const std::string body = Chat().say(text_of("hot", 2000)).body();
     const Answer first = post(port, kChat, body);
     const std::string holder = decided(first, "replica");
     ASSERT_EQ(decided(post(port, kChat, body), "replica"), holder);
     fleet.fakes[static_cast<std::size_t>(std::stoi(holder))]->process().signal(9);
+    // At once, so that the router learns of the death from these.
+    for (const Answer& answer : ask_all(port, std::vector<std::string>(8, body))) {
+        EXPECT_EQ(answer.status, 200) << "no 5xx";
+        EXPECT_NE(decided(answer, "replica"), holder);
+    }
+    ASSERT_TRUE(fleet.router->wait_state(std::stoi(holder), "DOWN"));
     const Answer after = post(port, kChat, body);
     EXPECT_EQ(after.status, 200);
     EXPECT_NE(decided(after, "replica"), holder);
+    EXPECT_EQ(decided(after, "attempt"), "1") << "the first selection goes elsewhere";
     EXPECT_EQ(fleet.wait_idle(), "");
 }
 

@@ -52,6 +52,9 @@ asio::awaitable<void> post_one(proto::HttpClient& client, proto::Endpoint endpoi
     auto body = co_await response->read_all(std::size_t{16} << 20);
     if (!body) co_return;
     answer.status = response->status;
+    answer.head = "\r\n";
+    for (const auto& field : response->headers)
+        answer.head += field.name + ": " + field.value + "\r\n";
     answer.body = std::move(*body);
     answer.is_complete = true;
 }
@@ -214,7 +217,9 @@ std::vector<Answer> post_all(int port, const std::string& path,
                              const std::vector<std::string>& bodies,
                              const std::vector<std::chrono::milliseconds>& cancel_after) {
     asio::io_context loop(1);
-    proto::HttpClient client(loop.get_executor());
+    proto::HttpClientOptions options;
+    options.connections_max = bodies.size();  // each on its own, all at once
+    proto::HttpClient client(loop.get_executor(), options);
     std::vector<Answer> answers(bodies.size());
     std::vector<std::unique_ptr<asio::steady_timer>> timers;
     std::size_t pending = bodies.size();

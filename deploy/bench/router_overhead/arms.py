@@ -34,12 +34,17 @@ def make_venv(folder: pathlib.Path) -> None:
         subprocess.run([folder / "bin" / "pip", "install", "-q", f"{name}=={version}"], check=False)
 
 
-class Arm:
-    """A proxy in front of `upstreams` (ports), pinned to `core`."""
+def on_core(core: int, is_realtime: bool) -> list[str]:
+    """The beginning of a command that keeps it on one core."""
+    return ["taskset", "-c", str(core)] + (["chrt", "--rr", "10"] if is_realtime else [])
 
-    def __init__(self, name: str, upstreams: list[int], core: int, folder: pathlib.Path, bin_folder: pathlib.Path,
+
+class Arm:
+    """A proxy in front of `upstreams` (ports), started behind `prefix`, which pins it to its core."""
+
+    def __init__(self, name: str, upstreams: list[int], prefix: list[str], folder: pathlib.Path, bin_folder: pathlib.Path,
                  venv: pathlib.Path):
-        self.name, self.upstreams, self.core = name, upstreams, core
+        self.name, self.upstreams, self.prefix = name, upstreams, prefix
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.bin_folder, self.venv = bin_folder, venv
@@ -134,7 +139,7 @@ backend replicas
         log = open(self.folder / "log", "wb")
         environment = {**os.environ, "LC_ALL": "C", "TOKIO_WORKER_THREADS": "1"}
         try:
-            self.process = subprocess.Popen(["taskset", "-c", str(self.core)] + command, stdout=log, stderr=log,
+            self.process = subprocess.Popen(self.prefix + command, stdout=log, stderr=log,
                                             start_new_session=True, env=environment)
         except FileNotFoundError as error:
             raise NotBuilt(str(error)) from error

@@ -59,7 +59,8 @@ def cell(value: float | None, digits: int) -> str:
 def text_of(report: dict, arms: list[str]) -> str:
     samples, machine = report["samples"], report["machine"]
     lines = [f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; {report['rounds']} rounds, "
-             f"medians; client and upstreams on one core, each proxy on another", ""]
+             f"medians; client and upstreams on one core, each proxy on another"
+             + (", all under SCHED_RR" if report.get("is_realtime") else ""), ""]
     lines.append("| row | what | " + " | ".join(arms) + " | A/A |")
     lines.append("|---|---|" + "---|" * (len(arms) + 1))
     for row in what.ROWS:
