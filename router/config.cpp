@@ -159,8 +159,10 @@ Config parse_command_line(int argc, const char* const* argv) {
                    "Requests that may wait; default max(64, 4 x slots)");
     app.add_option("--bodies-bytes-max", config.bodies_bytes_max, "Bytes of all bodies held")
         ->capture_default_str();
-    app.add_option("--dispatch-ahead", config.dispatch_ahead,
-                   "Waiting requests a full replica gets")
+    app.add_option(
+           "--dispatch-ahead", config.dispatch_ahead,
+           "Requests beyond its slots that a full replica gets; they wait there even when another "
+           "replica becomes free first")
         ->check(CLI::Range(0, 64))
         ->capture_default_str();
     add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue (120)");

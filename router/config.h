@@ -26,7 +26,9 @@ struct Config {
     std::size_t bodies_bytes_max = std::size_t{256} << 20;
     std::chrono::milliseconds queue_wait{120'000};
     std::chrono::milliseconds queue_wait_starting{600'000};
-    int dispatch_ahead = 1;
+    // Above 0 a full replica is sent requests to have at hand; those wait there although another
+    // replica may become free first.
+    int dispatch_ahead = 0;
 
     // Choice of a replica: cost in seconds, affinity of prompts, long prompts.
     double cost_decode_weight = 0.25;

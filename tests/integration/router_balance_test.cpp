@@ -95,7 +95,7 @@ TEST(RouterBalanceTest, R2_RequestsCancelledAtRandomPointsLeaveEveryGaugeAtZero)
 }
 
 TEST(RouterBalanceTest, R11_WhatDoesNotFitIntoTheQueueIs429WithRetryAfter) {
-    Fleet fleet(1, {"--slots", "1"}, {"--queue-count-max", "4"});
+    Fleet fleet(1, {"--slots", "1"}, {"--queue-count-max", "4", "--dispatch-ahead", "1"});
     std::vector<std::unique_ptr<RawClient>> clients;
     // One runs, one is dispatched ahead, four wait.
     for (int i = 0; i < 6; ++i) {
