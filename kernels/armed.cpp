@@ -24,6 +24,11 @@ std::string full_name(const KernelEntry& entry) {
     return entry.variant.empty() ? entry.name : entry.name + "/" + entry.variant;
 }
 
+void mark_wrong_arch(KernelEntry& entry) {
+    entry.state = KernelState::kWrongArch;
+    entry.reason = "needs sm_90, the code is for sm_70";
+}
+
 bool is_missing(const KernelEntry& entry) {
     return entry.is_wanted && entry.state != KernelState::kArmed;
 }

@@ -38,6 +38,9 @@ struct KernelEntry {
 /// "name/variant", or the name alone where there are no variants.
 std::string full_name(const KernelEntry& entry);
 
+/// Marks it as one that this device code has no form of.
+void mark_wrong_arch(KernelEntry& entry);
+
 /// Wanted by the model and not armed.
 bool is_missing(const KernelEntry& entry);
 

@@ -26,6 +26,10 @@ KernelEntry open_entry(const char* name, KernelSet& kernels, KernelId first,
     entry.fallback = "attention";
     for (std::size_t i = 0; i < std::size(kAttentionHeadDims); ++i) {
         const std::int32_t bytes = shared_bytes(kAttentionHeadDims[i]);
+        if (!kernels.has(kernel_after(first, i))) {
+            mark_wrong_arch(entry);
+            break;
+        }
         if (bytes <= shared_bytes_max &&
             kernels.allow_shared_bytes(kernel_after(first, i), bytes) == kSuccess)
             continue;

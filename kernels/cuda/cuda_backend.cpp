@@ -29,11 +29,11 @@ using cuda::check_cuda;
 class CudaBackendImpl final : public CudaBackend {
 public:
     CudaBackendImpl(const cuda::Driver& driver, const cuda::DeviceFacts& facts,
-                    const CudaBackendOptions& options)
+                    const CudaBackendOptions& options, const cuda::DeviceCode& code)
         : driver_(driver),
           facts_(facts),
           context_(driver_, facts_.device),
-          kernels_(driver_),
+          kernels_(driver_, code),
           registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           attention_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           delta_net_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
@@ -465,8 +465,11 @@ tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
     if (!driver) return tl::unexpected(driver.error());
     const auto facts = cuda::find_device(*driver, options.device);
     if (!facts) return tl::unexpected(facts.error());
+    const tl::expected<cuda::DeviceCode, std::string> code =
+        options.ptx_folder.empty() ? cuda::own_code() : cuda::read_ptx(options.ptx_folder);
+    if (!code) return tl::unexpected(code.error());
     try {
-        return std::make_unique<CudaBackendImpl>(*driver, *facts, options);
+        return std::make_unique<CudaBackendImpl>(*driver, *facts, options, *code);
     } catch (const cuda::CudaError& error) {
         return tl::unexpected("device " + std::to_string(options.device) + " (" + facts->name +
                               ") cannot be used: " + error.what());

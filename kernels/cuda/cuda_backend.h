@@ -24,6 +24,8 @@ struct CudaBackendOptions {
     int device = 0;
     std::string library_dir;  // where libcuda.so.1 and libcublasLt.so.13 are looked for first
     std::vector<std::string> disabled_kernels;  // as armed.h spells them: "matmul_mma/Q6_K"
+    /// Folder of PTX for sm_70 to run in place of the program's own code (device_code.h).
+    std::string ptx_folder;
 };
 
 /// One kernel of ours and how often it was launched. Every kernel is loaded at start or the

@@ -12,12 +12,17 @@ DeltaNetRegistry::DeltaNetRegistry(KernelSet& kernels, int shared_bytes_max,
       chunk_{.name = "delta_chunk", .variant = "F32", .reason = {}, .fallback = "delta_net"} {
     for (const auto& [id, bytes] : {std::pair{KernelId::kDeltaChunkPrepare, kChunkPrepareBytes},
                                     std::pair{KernelId::kDeltaChunkScan, kChunkScanBytes}}) {
+        if (!kernels.has(id)) {
+            mark_wrong_arch(chunk_);
+            break;
+        }
         if (bytes <= shared_bytes_max && kernels.allow_shared_bytes(id, bytes) == kSuccess)
             continue;
         chunk_.state = KernelState::kFailed;
         chunk_.reason =
             "the driver does not grant " + std::to_string(bytes) + " bytes of shared memory";
     }
+    if (!kernels.has(KernelId::kDeltaStep1)) mark_wrong_arch(step_);
     for (KernelEntry* entry : {&step_, &chunk_}) {
         if (!is_named_by_any(*entry, disabled)) continue;
         entry->state = KernelState::kDisabled;

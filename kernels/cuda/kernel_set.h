@@ -6,12 +6,14 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/launch_list.h"
 #include "kernels/cuda/matmul_plan.h"
@@ -112,8 +114,11 @@ std::vector<KernelId> matmul_kernels(std::size_t type_index);
 
 class KernelSet {
 public:
-    /// Loads all cubins into the current context. Throws CudaError.
-    explicit KernelSet(const Driver& driver);
+    /// Loads the code into the current context. Throws CudaError.
+    KernelSet(const Driver& driver, const DeviceCode& code);
+
+    /// Whether the code holds this kernel; the program's own holds all of them.
+    bool has(KernelId id) const { return functions_[static_cast<std::size_t>(id)] != nullptr; }
 
     /// Enqueues a launch; while a step is written down (`record`), adds it to the list instead.
     template <class Params>
@@ -145,6 +150,7 @@ public:
     std::uint64_t runs(KernelId id) const { return runs(static_cast<std::size_t>(id)); }
     /// Lets a kernel take this much dynamic shared memory.
     Status allow_shared_bytes(KernelId id, int bytes) {
+        assert(has(id) && "a kernel that is loaded");
         return driver_.function_attribute(functions_[static_cast<std::size_t>(id)],
                                           FunctionAttribute::kSharedBytesMax, bytes);
     }

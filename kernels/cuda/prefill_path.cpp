@@ -15,6 +15,7 @@ namespace kernels::cuda {
 void PrefillPath::open(KernelSet& kernels, const CudaBackendOptions& options) {
     if (is_named_by_any(entry_, options.disabled_kernels))
         return fail(KernelState::kDisabled, "by the operator");
+    if (!kernels.has(KernelId::kDequantiseFirst)) return mark_wrong_arch(entry_);
     const auto library = load_cublaslt(system_loader(), options.library_dir);
     if (!library) return fail(KernelState::kNotBuilt, library.error());
     if (!allow_prefill(kernels))

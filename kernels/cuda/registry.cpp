@@ -13,6 +13,10 @@ MatmulRegistry::MatmulRegistry(KernelSet& kernels, int shared_bytes_max,
                           .fallback = "linear",
                           .is_wanted = false};
         for (const KernelId id : matmul_kernels(type)) {
+            if (!kernels.has(id)) {
+                mark_wrong_arch(entry);
+                break;
+            }
             if (kernels.allow_shared_bytes(id, shared_bytes_max) == kSuccess) continue;
             entry.state = KernelState::kFailed;
             entry.reason = "the driver does not grant " + std::to_string(shared_bytes_max) +

@@ -20,7 +20,9 @@ Sampler::Sampler(const Driver& driver, KernelSet& kernels, int shared_bytes_max,
     : driver_(driver),
       kernels_(kernels),
       entry_{.name = "sample_rows", .variant = "F32", .reason = {}, .fallback = "the host"} {
-    if (kernels.allow_shared_bytes(KernelId::kSampleRows, shared_bytes_max) != kSuccess) {
+    if (!kernels.has(KernelId::kSampleRows)) {
+        mark_wrong_arch(entry_);
+    } else if (kernels.allow_shared_bytes(KernelId::kSampleRows, shared_bytes_max) != kSuccess) {
         entry_.state = KernelState::kFailed;
         entry_.reason = "the driver does not grant " + std::to_string(shared_bytes_max) +
                         " bytes of shared memory";

@@ -41,6 +41,7 @@ struct Flags {
     bool plain = false;
     std::string only;
     std::string library_dir;
+    std::string ptx_folder;
     std::string json_path;
 };
 
@@ -131,10 +132,12 @@ int run(const Flags& flags) {
         {.device = flags.device,
          .library_dir = flags.library_dir,
          .disabled_kernels =
-             flags.plain ? std::vector<std::string>{"matmul_mma", "attention_decode",
-                                                    "attention_prefill", "delta_step",
-                                                    "delta_chunk", "matmul_cublaslt", "sample_rows"}
-                         : std::vector<std::string>{}});
+             flags.plain && flags.ptx_folder.empty()
+                 ? std::vector<std::string>{"matmul_mma", "attention_decode", "attention_prefill",
+                                            "delta_step", "delta_chunk", "matmul_cublaslt",
+                                            "sample_rows"}
+                 : std::vector<std::string>{},
+         .ptx_folder = flags.ptx_folder});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -208,12 +211,16 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember(
             {"rows", "sample", "delta_net", "attention", "mutation", "linear", "prefill"}));
     app.add_option("--cuda-lib-dir", flags.library_dir, "folder of libcublasLt.so.13");
+    app.add_option(
+        "--ptx-sm70", flags.ptx_folder,
+        "run the PTX of this folder (tests/volta/ptx) in place of the program's code; as --plain");
     app.add_option("--json", flags.json_path, "file for the results");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kernels::gate::kExitUsage;
     }
+    flags.plain = flags.plain || !flags.ptx_folder.empty();
     try {
         return kernels::gate::run(flags);
     } catch (const std::exception& error) {

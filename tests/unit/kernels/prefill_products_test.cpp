@@ -209,7 +209,8 @@ struct Form {
 /// A matrix with its numbers, a step's rows, and the path over fakes.
 class Products {
 public:
-    explicit Products(const Form& form) : form_(form), driver_(fake_driver()), kernels_(driver_) {
+    explicit Products(const Form& form)
+        : form_(form), driver_(fake_driver()), kernels_(driver_, own_code()) {
         device = &device_;
         test::Random random(11);
         for (const SegmentForm& segment : form.segments)
