@@ -1,0 +1,75 @@
+"""Cases of the router's specification over real replicas with the demo model: clients that leave at every phase, a
+replica that is stopped and goes on. What is asserted are counts, codes and gauges; times of the router itself come from
+its own histogram."""
+
+import os
+import signal
+import unittest
+
+from fleet import Fleet, in_parallel, wait_until
+
+LONG = dict(temperature=0, max_tokens=1500, ignore_eos=True, enable_thinking=False)
+SHORT = dict(temperature=0, max_tokens=8, enable_thinking=False)
+MESSAGES = [{"role": "user", "content": "Tell me a story about Oscar."}]
+DOCUMENT = [{"role": "user", "content": "lantern stable horse river notebook " * 500}]
+
+
+class RouterCasesTest(unittest.TestCase):
+    def test_r1_clients_that_leave_at_every_phase_leave_nothing_behind(self):
+        with Fleet(replicas=1, sequences=1) as fleet:
+            def left(phase):
+                return fleet.metrics("/metrics").get(f'quadriga_router_client_aborts_total{{phase="{phase}"}}', 0)
+
+            # One decodes, the next is sent ahead and waits in the replica, the third waits in the router.
+            decoding = fleet.stream(MESSAGES, **LONG)
+            next(decoding.events())
+            ahead = fleet.connect()
+            ahead.request("POST", "/v1/chat/completions", b'{"messages":[{"role":"user","content":"hi"}]}',
+                          {"Content-Type": "application/json"})
+            wait_until(lambda: fleet.metrics("/metrics")['quadriga_router_requests_inflight{phase="prefill"}'] == 1,
+                       "the second is at the replica")
+            queued = fleet.connect()
+            queued.request("POST", "/v1/chat/completions", b'{"messages":[{"role":"user","content":"hi"}]}',
+                           {"Content-Type": "application/json"})
+            wait_until(lambda: fleet.metrics("/metrics")['quadriga_router_requests_inflight{phase="queued"}'] == 1,
+                       "the third waits")
+            queued.close()
+            wait_until(lambda: left("queued") == 1, "the router noticed that the third left")
+            ahead.close()
+            wait_until(lambda: left("prefill") == 1, "the second")
+            decoding.close()
+            wait_until(lambda: left("decode") == 1, "the first")
+            fleet.wait_until_idle()  # KV blocks and sequences of the replica as well
+            metrics = fleet.metrics("/metrics")
+            self.assertEqual(metrics['quadriga_router_cancel_seconds_bucket{le="0.1"}'], 3, "the router's own share")
+            status, body = fleet.chat(MESSAGES, **SHORT)
+            self.assertEqual(status, 200, body)
+
+    def test_r4_a_stopped_replica_gets_no_work_and_comes_back(self):
+        with Fleet(replicas=2, sequences=2) as fleet:
+            victim = fleet.status()["replicas"][0]
+            os.kill(victim["pid"], signal.SIGSTOP)
+            try:
+                wait_until(lambda: fleet.ready_in_router() == 1, "the router noticed the silence", 60)
+                for _, body in in_parallel([lambda: fleet.chat(MESSAGES, **SHORT)] * 4):
+                    self.assertIn("choices", body)
+            finally:
+                os.kill(victim["pid"], signal.SIGCONT)
+            fleet.wait_for_states(["READY"] * 2)
+            fleet.wait_until_idle()
+            self.assertEqual(fleet.chat(DOCUMENT, **SHORT)[0], 200)
+
+    def test_a_replica_that_comes_back_is_another_instance_and_is_used(self):
+        with Fleet(replicas=1, sequences=2, args=["--backoff-first-s", "0.2"]) as fleet:
+            self.assertEqual(fleet.chat(MESSAGES, **SHORT)[0], 200)
+            victim = fleet.status()["replicas"][0]
+            os.kill(victim["pid"], signal.SIGKILL)
+            wait_until(lambda: (s := fleet.status()) and s["replicas"][0]["instance"] not in ("", None, victim["instance"])
+                       and s["replicas"][0]["state"] == "READY", "another instance", 120)
+            status, headers, _ = fleet.request("POST", "/v1/chat/completions", {"messages": MESSAGES, **SHORT})
+            self.assertEqual(status, 200)
+            self.assertNotEqual(headers["x-quadriga-instance"], victim["instance"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
