@@ -38,7 +38,7 @@ LINES = {
 def median_of(samples: list[dict], row: str, arm: str, read: str, quantile: str) -> float | None:
     direct = {s["round"]: s for s in samples if s["row"] == row and s["arm"] == DIRECT}
     values = [value_of(s, direct.get(s["round"]), read, quantile) for s in samples
-              if s["row"] == row and s["arm"] == arm and s["is_valid"]]
+              if s["row"] == row and s["arm"] == arm and s["is_valid"] and (s["timed"] or read not in ("first", "total"))]
     return statistics.median(values) if values else None
 
 
