@@ -65,8 +65,6 @@ std::vector<Answer> ask_all(int port, const std::vector<std::string>& bodies) {
     return answers;
 }
 
-// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
-// thirty.
 TEST(RouterAffinityTest, AChatGoesBackToWhereItsBeginningIs) {
     Fleet fleet(4, kFlags, {"--log-level", "debug"});
     const int port = fleet.router->port();
@@ -98,8 +96,6 @@ TEST(RouterAffinityTest, AChatGoesBackToWhereItsBeginningIs) {
     EXPECT_EQ(fleet.wait_idle(), "");
 }
 
-// By hand (--gtest_also_run_disabled_tests): proved without sanitizers only, thirty times of
-// thirty.
 TEST(RouterAffinityTest, R10_ChatsSpreadOverAllReplicasAndStayThere) {
     Fleet fleet(4, kFlags);
     std::vector<Chat> chats(24);
