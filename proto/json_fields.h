@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "proto/error.h"
@@ -28,6 +29,19 @@ public:
     template <class T>
     void require(const char* name, T& out) {
         take(name, out, true);
+    }
+
+    /// The same for a number that must lie within `least` and `most`, both included.
+    template <class T>
+    void read_between(const char* name, T& out, std::type_identity_t<T> least,
+                      std::type_identity_t<T> most) {
+        T value = out;
+        read(name, value);
+        if (value >= least && value <= most) {
+            out = value;
+        } else {
+            note(name, ErrorCode::kInvalidValue);
+        }
     }
 
     template <class T>

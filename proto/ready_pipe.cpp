@@ -221,10 +221,19 @@ Result<ReplicaAnnouncement> parse_announcement(std::string_view line) {
     fields.require("url", announcement.url);
     fields.require("state", announcement.state);
     fields.read("instance", announcement.instance);
-    fields.read("eta_s", announcement.eta_s);
+    fields.read_between("eta_s", announcement.eta_s, 0, kReportedSecondsMax);
     fields.read("watts", announcement.watts);
     fields.read("celsius", announcement.celsius);
-    return fields.result(std::move(announcement));
+    Result<ReplicaAnnouncement> read = fields.result(std::move(announcement));
+    if (!read) return read;
+    if (read->index < 0 || read->index > kReplicaIndexMax) {
+        return fail(ErrorCode::kInvalidValue, "The index is out of its range.", "index");
+    }
+    if (!read->instance.empty() && !is_valid_instance(read->instance)) {
+        return fail(ErrorCode::kInvalidValue, "An instance is 1 to 64 of [A-Za-z0-9._-].",
+                    "instance");
+    }
+    return read;
 }
 
 void LineReader::feed(std::string_view bytes) {

@@ -28,6 +28,13 @@ std::optional<ReplicaState> replica_state_from_name(std::string_view name) {
     return static_cast<ReplicaState>(found - kStateNames.begin());
 }
 
+bool is_valid_instance(std::string_view text) {
+    constexpr std::string_view kAllowed =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    return !text.empty() && text.size() <= kInstanceBytesMax &&
+           text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
 std::string to_json(const ReplicaStatus& status) {
     const Json json = {
         {"v", 1},
@@ -62,29 +69,37 @@ Result<ReplicaStatus> parse_replica_status(std::string_view text) {
     Result<Json> json = read_json_object(text);
     if (!json) return tl::unexpected(json.error());
     FieldReader fields(*json);
+    const auto read_count = [&fields](const char* name, auto& out, auto most) {
+        fields.read_between(name, out, 0, most);
+    };
     fields.require("instance", status.instance);
     fields.require("state", status.state);
     fields.require("seq", status.seq);
-    fields.read("replica", status.replica);
+    read_count("replica", status.replica, kReplicaIndexMax);
     fields.read("step", status.step);
-    fields.read("step_age_ms", status.step_age_ms);
-    fields.read("running", status.running);
-    fields.read("waiting", status.waiting);
-    fields.read("sequences_max", status.sequences_max);
-    fields.read("queued_tokens", status.queued_tokens);
-    fields.read("kv_blocks_free", status.kv_blocks_free);
-    fields.read("kv_blocks_total", status.kv_blocks_total);
-    fields.read("block_tokens", status.block_tokens);
-    fields.read("prefill_tokens_per_s", status.prefill_tokens_per_s);
-    fields.read("decode_tokens_per_s", status.decode_tokens_per_s);
-    fields.read("longest_step_ms", status.longest_step_ms);
-    fields.read("max_model_len", status.max_model_len);
+    read_count("step_age_ms", status.step_age_ms, kReportedMillisecondsMax);
+    read_count("running", status.running, kReportedSequencesMax);
+    read_count("waiting", status.waiting, kReportedSequencesMax);
+    read_count("sequences_max", status.sequences_max, kReportedSequencesMax);
+    read_count("queued_tokens", status.queued_tokens, kReportedTokensMax);
+    read_count("kv_blocks_free", status.kv_blocks_free, kReportedBlocksMax);
+    read_count("kv_blocks_total", status.kv_blocks_total, kReportedBlocksMax);
+    read_count("block_tokens", status.block_tokens, kReportedBlockTokensMax);
+    read_count("prefill_tokens_per_s", status.prefill_tokens_per_s, kReportedTokensPerSecondMax);
+    read_count("decode_tokens_per_s", status.decode_tokens_per_s, kReportedTokensPerSecondMax);
+    read_count("longest_step_ms", status.longest_step_ms, kReportedMillisecondsMax);
+    read_count("max_model_len", status.max_model_len, kReportedContextTokensMax);
     fields.read("model", status.model);
     fields.read("degraded", status.degraded);
-    fields.read("eta_s", status.eta_s);
+    read_count("eta_s", status.eta_s, kReportedSecondsMax);
     fields.read("prompt_tokens_total", status.prompt_tokens_total);
     fields.read("generated_tokens_total", status.generated_tokens_total);
-    return fields.result(std::move(status));
+    Result<ReplicaStatus> read = fields.result(std::move(status));
+    if (read && !is_valid_instance(read->instance)) {
+        return fail(ErrorCode::kInvalidValue, "An instance is 1 to 64 of [A-Za-z0-9._-].",
+                    "instance");
+    }
+    return read;
 }
 
 std::string to_json(const DoneEvent& event) {
@@ -101,9 +116,9 @@ Result<DoneEvent> parse_done_event(std::string_view text) {
     if (!json) return tl::unexpected(json.error());
     FieldReader fields(*json);
     fields.require("dispatch", event.dispatch);
-    fields.read("prompt", event.prompt);
-    fields.read("cached", event.cached);
-    fields.read("generated", event.generated);
+    fields.read_between("prompt", event.prompt, 0, kReportedTokensMax);
+    fields.read_between("cached", event.cached, 0, kReportedTokensMax);
+    fields.read_between("generated", event.generated, 0, kReportedTokensMax);
     fields.read("reason", event.reason);
     return fields.result(std::move(event));
 }

@@ -41,9 +41,25 @@ std::optional<ReplicaState> replica_state_from_name(std::string_view name);
 inline constexpr std::chrono::milliseconds kStatusIntervalMin{20};
 inline constexpr std::chrono::milliseconds kStatusIntervalMax{1000};
 
+// What a report may say, far above what is true of any machine: whoever reads one adds, multiplies
+// and converts these numbers without further looks. A report beyond them is refused as a whole.
+inline constexpr int kReportedSequencesMax = 1 << 16;
+inline constexpr std::int64_t kReportedTokensMax = 1'000'000'000'000;
+inline constexpr std::int64_t kReportedContextTokensMax = std::int64_t{1} << 27;
+inline constexpr std::int64_t kReportedBlocksMax = 1'000'000'000'000;
+inline constexpr int kReportedBlockTokensMax = 1 << 20;
+inline constexpr double kReportedTokensPerSecondMax = 1e9;
+inline constexpr std::int64_t kReportedMillisecondsMax = 1'000'000'000'000;  // 31 years
+inline constexpr double kReportedSecondsMax = 1e9;
+inline constexpr int kReplicaIndexMax = 1 << 16;
+
+/// An instance id as it is named in header fields and logs: 1 to 64 of [A-Za-z0-9._-].
+inline constexpr std::size_t kInstanceBytesMax = 64;
+bool is_valid_instance(std::string_view text);
+
 struct ReplicaStatus {
     int replica = 0;
-    std::string instance;  // 16 hex digits, random per process
+    std::string instance;  // our replicas: 16 hex digits, random per process
     ReplicaState state = ReplicaState::kLoading;
     std::uint64_t seq = 0;   // rises with every report of an instance
     std::uint64_t step = 0;  // forward passes so far
@@ -68,7 +84,7 @@ struct ReplicaStatus {
 /// One line of JSON, keys in the order of the struct, `"v":1` first.
 std::string to_json(const ReplicaStatus& status);
 /// Unknown keys are ignored, missing ones keep their defaults; instance, state and seq must be
-/// there.
+/// there, and every number within its limit.
 Result<ReplicaStatus> parse_replica_status(std::string_view text);
 
 /// How one dispatch of the router ended, for its accounts.
@@ -80,6 +96,7 @@ struct DoneEvent {
     bool operator==(const DoneEvent&) const = default;
 };
 std::string to_json(const DoneEvent& event);
+/// The counts are from 0 to kReportedTokensMax.
 Result<DoneEvent> parse_done_event(std::string_view text);
 
 // Names of the headers that router and replica exchange.

@@ -157,6 +157,11 @@ void Admin::start() {
                  tcp_server_->port());
 }
 
+std::size_t Admin::connections() const {
+    const auto of = [](const auto& server) { return server ? server->stats().connections : 0; };
+    return of(unix_server_) + of(tcp_server_);
+}
+
 asio::awaitable<void> Admin::stop(std::chrono::milliseconds deadline) {
     if (unix_server_) co_await unix_server_->stop(deadline);
     if (tcp_server_) co_await tcp_server_->stop(deadline);

@@ -58,6 +58,7 @@ public:
 
     void start();
     boost::asio::awaitable<void> stop(std::chrono::milliseconds deadline);
+    [[nodiscard]] std::size_t connections() const;
     /// For connections over TCP that come from now on.
     void set_tls(std::shared_ptr<const proto::TlsContext> tls);
     /// Who may come in over TCP.

@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kDrainLook{50};
 /// A certificate with fewer days to go is said in the log.
 constexpr int kCertificateDaysShort = 14;
 
-/// Ends the process without destructors. Requests that still run are coroutines waiting in the loop
-/// and would, destroyed with it, give back their grants to parts that are gone already.
+/// Ends the process without destructors. Requests that still live are coroutines waiting in the
+/// loop and would, destroyed with it, give back grants and memory to parts that are gone already.
 [[noreturn]] void leave_at_once(int code) {
     spdlog::default_logger()->flush();
     ::_exit(code);
@@ -238,8 +238,15 @@ int App::run() {
         spdlog::critical("event=internal_error error=\"{}\"", error.what());
         leave_at_once(kExitInternal);
     }
-    if (!services_.generations.empty()) leave_at_once(0);
+    if (holds_requests()) leave_at_once(0);
     return 0;
+}
+
+/// A request lives as long as its connection: while its body is read or waits to be parsed, in the
+/// queue, on its way to a replica.
+bool App::holds_requests() const {
+    const std::size_t of_operators = admin_ ? admin_->connections() : 0;
+    return server_.stats().connections + of_operators > 0 || !services_.generations.empty();
 }
 
 asio::awaitable<void> App::tick() {
@@ -383,7 +390,8 @@ asio::awaitable<void> App::drain() {
     (void)co_await pause(config_.drain_grace);
     dispatcher_.start_draining();
     const auto deadline = Clock::now() + config_.drain_deadline;
-    while (!services_.generations.empty() && signals_seen_ == 1 && Clock::now() < deadline) {
+    const auto& running = server_.stats().requests_running;
+    while (running > 0 && signals_seen_ == 1 && Clock::now() < deadline) {
         (void)co_await pause(kDrainLook);
     }
     if (!services_.generations.empty()) {

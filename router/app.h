@@ -58,6 +58,7 @@ private:
     void reload_tls();
     void check_exposure() const;
     void open_admin();
+    [[nodiscard]] bool holds_requests() const;
     void add_fixed_replicas();
     [[nodiscard]] proto::HttpServerOptions server_options() const;
 

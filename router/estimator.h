@@ -49,13 +49,14 @@ public:
     /// `tokens` of all sequences of the request together, which is one longer answer.
     void on_output(const std::string& model, KeyId key, std::int64_t tokens) {
         follow(output_tokens_, std::pair(model, key), kOutputFirst,
-               static_cast<double>(std::max<std::int64_t>(tokens, 0)));
+               static_cast<double>(std::clamp<std::int64_t>(tokens, 0, kOutputMax)));
     }
 
 private:
     static constexpr double kWeight = 0.1;  // about the last ten requests
     static constexpr double kBytesFirst = 3.5;
     static constexpr double kOutputFirst = 256;
+    static constexpr std::int64_t kOutputMax = 1 << 24;  // no answer is longer
     // Bodies carry JSON around the text, so a short prompt shows many bytes per token; beyond these
     // bounds a single odd request would spoil the average.
     static constexpr double kBytesMin = 0.5;

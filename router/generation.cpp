@@ -148,12 +148,10 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
     }
     if (!response) {
         const AttemptResult result = judge(response.error());
-        if (is_gone(response.error().kind)) {
-            // A kept connection that ends without an answer proves nothing; the look that follows
-            // tells. A refused one does.
-            if (!response.error().was_reused) {
-                services_.set.on_gone(grant.replica.index, Clock::now());
-            }
+        // Nobody listens any more. A connection that ends without an answer proves nothing about
+        // the others: the status stream tells, by its end or its silence.
+        if (response.error().kind == proto::ClientErrorKind::kRefused) {
+            services_.set.on_gone(grant.replica.index, Clock::now());
         }
         grant.judge(verdict_of(response.error(), cut_ != Cut::kNone));
         services_.on_suspicion(grant.replica.index);
@@ -194,7 +192,8 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
             break;
         case AttemptResult::kBusy: {
             const std::int64_t wait_s =
-                header_number(response.headers, "retry-after", kRetryAfterDefault);
+                header_number(response.headers, "retry-after",
+                              {.fallback = kRetryAfterDefault, .most = kRetryAfterMax});
             services_.set.on_saturated(grant.replica.index, now + std::chrono::seconds(wait_s),
                                        now);
             grant.judge(verdict_of(response.status));
@@ -382,8 +381,9 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
     record_.first_byte = now - job_.arrival;
     if (job_.is_stream) record_.ttft = now - grant.selected_at;
     services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
-    record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens, 0);
-    record_.cached_tokens = header_number(response.headers, proto::kHeaderCachedTokens, 0);
+    record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens);
+    record_.cached_tokens = std::min(header_number(response.headers, proto::kHeaderCachedTokens),
+                                     record_.prompt_tokens);
     services_.estimator.on_prompt(job_.model, job_.prompt_bytes, record_.prompt_tokens);
     Placement::FirstToken first{.is_timely = job_.is_stream};
     if (!response.headers.get(proto::kHeaderCachedTokens).empty()) {

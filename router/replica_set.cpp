@@ -107,11 +107,13 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
         start_instance(replica, status.instance, now);
     }
     // A poll repeats the number of the last event; only an older one is out of order.
-    if (replica.status && status.seq < replica.status->seq) return Report::kStale;
+    const bool is_behind = replica.seq && status.seq < *replica.seq;
+    if (is_behind && *replica.seq - status.seq <= kSeqBehindMax) return Report::kStale;
     if (!replica.status || status.step != replica.status->step || status.running == 0) {
         replica.step_changed_at = now;
     }
     replica.status = status;
+    replica.seq = status.seq;
     replica.status_at = now;
     replica.is_gone = false;
     replica.account->on_report(now, status.running + status.waiting);
@@ -124,6 +126,11 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
     refresh(replica, now);
     if (on_change) on_change();
     return Report::kAccepted;
+}
+
+void ReplicaSet::on_stream_opened(int index) {
+    Replica* replica = find(index);
+    if (replica != nullptr) replica->seq.reset();
 }
 
 void ReplicaSet::on_gone(int index, Clock::time_point now) {
@@ -441,6 +448,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     replica.ready_since.reset();
     spdlog::info("event=replica_instance replica={} instance={}", replica.index, instance);
     replica.status.reset();
+    replica.seq.reset();
     replica.breaker.reset();
     replica.is_gone = false;
     replica.saturated_until.reset();

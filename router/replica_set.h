@@ -64,7 +64,8 @@ struct Replica {
     std::shared_ptr<Account> account;  // of the instance we talk to; null before it is known
     std::optional<proto::ReplicaStatus> status;  // last report of that instance
     Clock::time_point status_at;
-    Clock::time_point watched_since;  // when reports began to be due
+    std::optional<std::uint64_t> seq;  // of the last report; none when a new stream counts anew
+    Clock::time_point watched_since;   // when reports began to be due
     Clock::time_point step_changed_at;
     bool is_gone = false;  // refused us; cleared by a report
     std::optional<Clock::time_point> saturated_until;
@@ -96,6 +97,10 @@ enum class FleetMode : std::uint8_t {
 /// An announced replica that died may come back STARTING; so long nobody is sent away.
 inline constexpr std::chrono::seconds kDeathGrace{2};
 
+/// Reports at most this many numbers behind the last one were overtaken by it: a poll takes a
+/// second, and reports come every 20 ms. One further behind is no old one; the last was wrong.
+inline constexpr std::uint64_t kSeqBehindMax = 64;
+
 class ReplicaSet {
 public:
     /// `slow_start`: over this time a replica that has just become READY rises from one slot to all
@@ -110,7 +115,9 @@ public:
     bool announce(const proto::ReplicaAnnouncement& announcement, Clock::time_point now);
     enum class Report : std::uint8_t { kAccepted, kStale, kWrongInstance };
     Report on_report(int index, const proto::ReplicaStatus& status, Clock::time_point now);
-    /// A connection was refused or closed without a byte.
+    /// A status stream of it was opened: its reports are numbered as it likes.
+    void on_stream_opened(int index);
+    /// A connection was refused, or a poll was closed without a byte.
     void on_gone(int index, Clock::time_point now);
     /// It answered 429 or 503: full until `until` or until a later report shows room.
     void on_saturated(int index, Clock::time_point until, Clock::time_point now);

@@ -144,8 +144,10 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
     const proto::Endpoint endpoint = replica->endpoint;
     auto response = co_await client_.request(endpoint, get(watch, "/internal/status/stream"));
     if (!response) {
-        const proto::ClientErrorKind kind = response.error().kind;
-        if (is_gone(kind)) set_.on_gone(watch.index, Clock::now());
+        // Closed without a byte, the poll that follows decides: one broken connection is no death.
+        if (response.error().kind == proto::ClientErrorKind::kRefused) {
+            set_.on_gone(watch.index, Clock::now());
+        }
         co_return false;
     }
     if (response->status != 200) {
@@ -153,6 +155,7 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
                      response->status);
         co_return false;
     }
+    set_.on_stream_opened(watch.index);
     proto::SseDecoder decoder(kStatusBytesMax);
     bool had_report = false;
     auto heard_at = Clock::now();

@@ -1,5 +1,6 @@
 #include "router/upstream.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -9,8 +10,9 @@ namespace router {
 namespace {
 
 constexpr std::array<std::string_view, 2> kRequestAllowed = {"content-type", "accept"};
-constexpr std::array<std::string_view, 4> kAnswerAllowed = {"content-type", "cache-control",
-                                                            "retry-after", "x-quadriga-instance"};
+constexpr std::array<std::string_view, 3> kAnswerAllowed = {"content-type", "cache-control",
+                                                            "x-quadriga-instance"};
+constexpr std::string_view kRetryAfter = "retry-after";
 
 }  // namespace
 
@@ -47,6 +49,9 @@ proto::Headers answer_headers(const proto::Headers& upstream) {
             headers.add(std::string(name), std::string(*value));
         }
     }
+    const std::int64_t wait_s =
+        header_number(upstream, kRetryAfter, {.fallback = -1, .most = kRetryAfterMax});
+    if (wait_s >= 0) headers.add(std::string(kRetryAfter), std::to_string(wait_s));
     for (const proto::Headers::Field& field : upstream) {  // there may be several
         if (proto::equal_no_case(field.name, proto::kHeaderWarning)) {
             headers.add(field.name, field.value);
@@ -130,12 +135,14 @@ AttemptVerdict verdict_of(AttemptOutcome outcome) {
 }
 
 std::int64_t header_number(const proto::Headers& headers, std::string_view name,
-                           std::int64_t fallback) {
+                           NumberLimits limits) {
     const std::string_view text = headers.get(name);
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) {
+        return limits.fallback;
+    }
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size();
-    return is_number && value >= 0 ? value : fallback;
+    return error == std::errc() ? std::min(value, limits.most) : limits.most;
 }
 
 }  // namespace router

@@ -7,6 +7,7 @@
 
 #include "proto/http_client.h"
 #include "proto/http_message.h"
+#include "proto/status.h"
 #include "router/breaker.h"
 #include "router/config.h"
 #include "router/metrics.h"
@@ -26,10 +27,11 @@ struct ForwardHeaders {
                                              const proto::HttpRequestHead& client,
                                              const ForwardHeaders& ours);
 
-/// Headers of a replica's answer that reach the client.
+/// Headers of a replica's answer that reach the client; Retry-After within its limit or not at all.
 [[nodiscard]] proto::Headers answer_headers(const proto::Headers& upstream);
 
-/// The process is not there: nobody listens, or the socket's keeper closes at once.
+/// The process is not there: nobody listens, or the socket's keeper closes at once. The word of a
+/// poll; on an attempt only a refused connection says so much.
 [[nodiscard]] bool is_gone(proto::ClientErrorKind kind);
 
 /// What an attempt came to before any byte of it reached the client.
@@ -47,8 +49,15 @@ enum class AttemptResult : std::uint8_t {
 [[nodiscard]] AttemptVerdict verdict_of(int status);
 [[nodiscard]] AttemptVerdict verdict_of(AttemptOutcome outcome);
 
-/// A non-negative decimal header value; `fallback` when it is none.
+/// Seconds a replica may ask for; a longer Retry-After is cut to this, towards the client too.
+inline constexpr std::int64_t kRetryAfterMax = 3600;
+
+/// A decimal header value of digits only, at most `most`; `fallback` when it is none.
+struct NumberLimits {
+    std::int64_t fallback = 0;
+    std::int64_t most = proto::kReportedTokensMax;
+};
 [[nodiscard]] std::int64_t header_number(const proto::Headers& headers, std::string_view name,
-                                         std::int64_t fallback);
+                                         NumberLimits limits = {});
 
 }  // namespace router

@@ -160,6 +160,27 @@ TEST(RouterFailureTest, ARequestThatKillsItsReplicaIsNotSentAThirdTime) {
     }
 }
 
+TEST(RouterFailureTest, ABrokenConnectionToALiveReplicaTakesNoOtherRequestWithIt) {
+    Fleet fleet(2, {"--drop-on", "drop"});
+    constexpr std::size_t kBystanders = 4;
+    std::vector<std::unique_ptr<RawClient>> bystanders;
+    for (std::size_t i = 0; i < kBystanders; ++i) {
+        bystanders.push_back(std::make_unique<RawClient>(fleet.router->port()));
+        bystanders.back()->post(kChat, chat_body("ttft_ms=1500", i % 2 == 0));
+    }
+    while (fleet.fakes[0]->arrivals() + fleet.fakes[1]->arrivals() < kBystanders) {
+    }
+    // Every connection there is is busy, so these are new ones, closed without a byte.
+    const Answer dropped = post(fleet.router->port(), kChat, chat_body("drop", false));
+    EXPECT_EQ(dropped.status, 502) << "after one more try";
+    for (const auto& bystander : bystanders)
+        EXPECT_EQ(bystander->read_answer().status, 200);
+    EXPECT_EQ(fleet.fakes[0]->arrivals() + fleet.fakes[1]->arrivals(), kBystanders + 2);
+    EXPECT_EQ(fleet.router->process().count("to=DOWN"), 0U);
+    EXPECT_EQ(fleet.router->metric("quadriga_router_poison_requests_total"), 0);
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
 TEST(RouterFailureTest, R15_BusyReplicasGiveTheirOwn429AndFewExtraAttempts) {
     Fleet fleet(2, {"--refuse", "429", "--retry-after", "7"}, {"--queue-wait-s", "0.3"});
     int refused = 0;

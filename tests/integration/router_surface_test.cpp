@@ -27,6 +27,17 @@ proto::HttpResult get(const Router& router, const std::string& path) {
     return proto::http_get(router.url(path), kPatience);
 }
 
+/// A chat of about `bytes` in many parts, which takes a while to read.
+std::string long_chat(std::size_t bytes) {
+    std::string body = R"({"messages":[{"role":"user","content":"hi"})";
+    std::string text;
+    for (int i = 0; i < 64; ++i)
+        text += "word\\n\\u00e9 ";
+    while (body.size() + text.size() < bytes)
+        body += R"(,{"role":"user","content":")" + text + "\"}";
+    return body + "]}";
+}
+
 TEST(RouterSurfaceTest, R7_AStreamInOneByteSegmentsArrivesByteForByte) {
     Fleet fleet(1, {"--segment-bytes", "1", "--tokens", "30"});
     for (const std::string path : {"/v1/chat/completions", "/v1/completions"}) {
@@ -265,6 +276,26 @@ TEST(RouterSurfaceTest, ASecondTermEndsStreamsByTheErrorEventAtOnce) {
     EXPECT_THAT(answer.body, Not(HasSubstr("[DONE]")));
     EXPECT_EQ(fleet.router->process().wait_exit(), 0);
     EXPECT_TRUE(fleet.fakes[0]->process().wait_line({"abort "}));
+}
+
+TEST(RouterSurfaceTest, ItLeavesInPeaceWhileBodiesAreReadAndParsed) {
+    constexpr std::size_t kBodies = 16;
+    constexpr std::size_t kBodyBytes = std::size_t{3} << 20;
+    Fleet fleet(1, {},
+                {"--parse-threads", "1", "--drain-grace-s", "0", "--drain-deadline-s", "0.1"});
+    const std::string body = long_chat(kBodyBytes);
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (std::size_t i = 0; i < kBodies; ++i) {
+        clients.push_back(std::make_unique<RawClient>(fleet.router->port()));
+        clients.back()->post("/v1/chat/completions", body);
+    }
+    RawClient halfway(fleet.router->port());
+    halfway.send(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
+        "\r\nContent-Length: 1000\r\n\r\n{");
+    fleet.router->process().signal(SIGTERM);
+    EXPECT_EQ(fleet.router->process().wait_exit(), 0);
+    EXPECT_EQ(fleet.router->process().count("ERROR:"), 0U) << fleet.router->process().text();
 }
 
 TEST(RouterSurfaceTest, TheEndOfTheLauncherIsTheEndOfTheRouterAndOfItsWork) {

@@ -336,6 +336,11 @@ private:
         }
         Script script = read_script(options_, request.path, request.body);
         if (script.has_die_text) die_now();
+        const std::string& drop = options_.drop_on;
+        if (!drop.empty() && request.body.find(drop) != std::string::npos) {
+            exchange.abort();
+            co_return;
+        }
         if (script.prompt_tokens > options_.max_model_len) {
             log_line("refused", dispatch, request.request_id);
             (void)co_await exchange.send(proto::error_response(
@@ -411,6 +416,7 @@ Options parse(int argc, char** argv) {
     app.add_option("--event-bytes", options.event_bytes);
     app.add_option("--refuse-on", options.refuse_on);
     app.add_flag("--reports-full", options.reports_full);
+    app.add_option("--drop-on", options.drop_on);
     app.add_option("--die-on", options.die_on);
     app.add_option("--events-on", options.events_on);
     app.add_flag("--no-progress", options.no_progress);

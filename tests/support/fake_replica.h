@@ -44,6 +44,7 @@ struct Options {
     std::optional<int> reset_after_events;     // then half an event, then the connection is cut
     std::optional<int> truncate_after_events;  // then half an event, then a proper end of the body
     std::size_t event_bytes = 0;               // a comment makes each event this long
+    std::string drop_on;       // a request with this text has its connection closed, no byte sent
     std::string die_on;        // a request with this text kills the process before its first byte
     std::string events_on;     // faults after events only for requests with this text; empty: all
     bool no_progress = false;  // takes work, answers /health, and makes no step

@@ -83,6 +83,59 @@ TEST(ReplicaStatusTest, IgnoresUnknownKeysAndRefusesWrongOnes) {
     }
 }
 
+TEST(ReplicaStatusTest, NumbersBeyondTheirLimitsAreRefused) {
+    const std::string least = R"({"instance":"i","state":"READY","seq":1,)";
+    const auto is_read = [&least](const std::string& member) {
+        return parse_replica_status(least + member + "}").has_value();
+    };
+    for (const char* name :
+         {"replica", "step_age_ms", "running", "waiting", "sequences_max", "queued_tokens",
+          "kv_blocks_free", "kv_blocks_total", "block_tokens", "prefill_tokens_per_s",
+          "decode_tokens_per_s", "longest_step_ms", "max_model_len", "eta_s"}) {
+        const std::string begin = "\"" + std::string(name) + "\":";
+        EXPECT_TRUE(is_read(begin + "0")) << name;
+        EXPECT_TRUE(is_read(begin + "16")) << name;
+        for (const char* bad : {"-1", "2147483647", "9223372036854775807", "-9223372036854775808",
+                                "1e308", "-1e-300"}) {
+            const bool is_small = std::string(bad) == "2147483647";
+            if (is_small &&
+                (std::string(name).ends_with("_ms") || std::string(name).starts_with("kv_") ||
+                 std::string(name) == "queued_tokens")) {
+                continue;
+            }
+            EXPECT_FALSE(is_read(begin + bad)) << name << " " << bad;
+        }
+    }
+    EXPECT_TRUE(is_read(R"("sequences_max":65536)")) << "limits are inclusive";
+    EXPECT_FALSE(is_read(R"("sequences_max":65537)"));
+}
+
+TEST(ReplicaStatusTest, AnInstanceIsAWordThatMayStandInAHeaderField) {
+    const auto is_read = [](const std::string& instance) {
+        return parse_replica_status(R"({"state":"READY","seq":1,"instance":")" + instance + "\"}")
+            .has_value();
+    };
+    for (const std::string& good :
+         {std::string(kInstance), std::string("gpu-0.b_C"), std::string(64, 'a')}) {
+        EXPECT_TRUE(is_read(good)) << good;
+    }
+    for (const std::string& bad :
+         {std::string(), std::string(65, 'a'), std::string(R"(a\r\nX-Evil: 1)"), std::string("a b"),
+          std::string(R"(a\u0000)"), std::string("\xC3\xA4")}) {
+        EXPECT_FALSE(is_read(bad)) << bad;
+    }
+}
+
+TEST(DoneEventTest, CountsBeyondTheirLimitsAreRefused) {
+    for (const char* name : {"prompt", "cached", "generated"}) {
+        for (const char* bad : {"-1", "9223372036854775807", "-9223372036854775808"}) {
+            const std::string text =
+                R"({"dispatch":"a-1",")" + std::string(name) + "\":" + bad + "}";
+            EXPECT_FALSE(parse_done_event(text)) << text;
+        }
+    }
+}
+
 TEST(DoneEventTest, RoundTrips) {
     const DoneEvent event{"a91c-20417", 8120, 7936, 412, "stop"};
     EXPECT_EQ(

@@ -1,4 +1,6 @@
 // Estimates, the retry budget, what is forwarded and how failures are read.
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "router/estimator.h"
@@ -35,6 +37,10 @@ TEST(EstimatorTest, OddReportsDoNotSpoilIt) {
     estimator.on_output("m", 0, -5);
     EXPECT_GT(estimator.prompt_tokens("m", 3500), 400);
     EXPECT_GE(estimator.output_tokens("m", 0, std::nullopt, 1), 1);
+    for (int i = 0; i < 100; ++i)
+        estimator.on_output("m", 0, std::numeric_limits<std::int64_t>::max());
+    EXPECT_GT(estimator.output_tokens("m", 0, std::nullopt, 16), 0) << "sums of it stay numbers";
+    EXPECT_LT(estimator.output_tokens("m", 0, std::nullopt, 16), std::int64_t{1} << 32);
 }
 
 TEST(RetryBudgetTest, IsATenthOfTheLastTenSecondsAndAtLeastThree) {
@@ -91,14 +97,28 @@ TEST(UpstreamTest, ReadsFailuresByWhetherTheRequestMayHaveRun) {
 
 TEST(UpstreamTest, HeaderNumbersAreNumbersOrNothing) {
     const auto number = [](const char* text) {
-        return header_number(proto::Headers{{"n", text}}, "n", -7);
+        return header_number(proto::Headers{{"n", text}}, "n", {.fallback = -7, .most = 100});
     };
     EXPECT_EQ(number("12"), 12);
     EXPECT_EQ(number("0"), 0);
-    for (const char* bad : {"", "-1", "1.5", "x", "1 ", "99999999999999999999"}) {
+    for (const char* bad : {"", "-1", "+1", "1.5", "x", "1 "}) {
         EXPECT_EQ(number(bad), -7) << bad;
     }
-    EXPECT_EQ(header_number({}, "n", 3), 3);
+    for (const char* high : {"100", "101", "9223372036854775807", "99999999999999999999"}) {
+        EXPECT_EQ(number(high), 100) << high;
+    }
+    EXPECT_EQ(header_number({}, "n", {.fallback = 3}), 3);
+}
+
+TEST(UpstreamTest, ARetryAfterReachesTheClientWithinItsLimitOrNotAtAll) {
+    const auto passed_on = [](const char* text) {
+        return std::string(answer_headers({{"Retry-After", text}}).get("retry-after"));
+    };
+    EXPECT_EQ(passed_on("7"), "7");
+    EXPECT_EQ(passed_on("9223372036854775807"), "3600");
+    EXPECT_EQ(passed_on("-5"), "");
+    EXPECT_EQ(passed_on("soon"), "");
+    EXPECT_TRUE(answer_headers({}).empty());
 }
 
 TEST(HandlersTest, ThePriorityHeaderIsANumberOrAName) {

@@ -100,6 +100,25 @@ TEST(ReplicaSetTest, AnOlderReportChangesNothing) {
         << "a poll repeats the number of the last event";
 }
 
+TEST(ReplicaSetTest, AWrongNumberDoesNotSilenceTheReportsAfterIt) {
+    ReplicaSet set = ready_set();
+    (void)set.on_report(0, report(kFirst, std::uint64_t{1} << 63), kStart);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 2), kStart), ReplicaSet::Report::kAccepted)
+        << "far behind is no old report";
+    EXPECT_EQ(set.on_report(0, report(kFirst, 1), kStart), ReplicaSet::Report::kStale);
+    (void)set.on_report(0, report(kFirst, 2 + kSeqBehindMax), kStart);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 2), kStart), ReplicaSet::Report::kStale);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 1), kStart), ReplicaSet::Report::kAccepted);
+}
+
+TEST(ReplicaSetTest, ANewStreamOfTheSameInstanceCountsAnew) {
+    ReplicaSet set = ready_set();
+    (void)set.on_report(0, report(kFirst, 9), kStart);
+    set.on_stream_opened(0);
+    set.on_stream_opened(7);  // removed meanwhile
+    EXPECT_EQ(set.on_report(0, report(kFirst, 1), kStart), ReplicaSet::Report::kAccepted);
+}
+
 TEST(ReplicaSetTest, SilenceMakesItSuspectThenDownAndAReportBringsItBack) {
     ReplicaSet set = ready_set();
     set.tick(kStart + milliseconds(4'900));
