@@ -15,6 +15,7 @@ struct Admission {
     Clock::time_point arrival;
     std::shared_ptr<const Caller> caller;
     std::optional<BodyBudget::Share> share;  // of generations whose length is known
+    WaitQueue::Arrival arrival_place;        // of generations, until the request has been read
 };
 
 /// The ticket of an accepted request, as admit() has left it; null for a refused one.

@@ -271,16 +271,15 @@ void Dispatcher::wait_for_stagger(Clock::time_point now) {
 
 bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
     const std::optional<ChargeLedger::Entry> entry = ledger_.take(done.dispatch);
-    const ChargeLedger::Entry known = entry.value_or(ChargeLedger::Entry{});
+    if (!entry) return false;  // of another router, or none
     // A cancelled answer says nothing about how long answers are.
     if (done.reason != "cancelled" && done.reason != "error") {
-        estimator.on_output(known.model, known.key, done.generated);
+        estimator.on_output(entry->model, entry->key, done.generated);
     }
-    if (!entry) return false;
     if (const auto account = entry->account.lock()) account->on_done(entry->charge);
     const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
     const double service = service_of(done.prompt - cached, done.generated);
-    memory_.fair_share().add(known.key, service - known.charged_service, Clock::now());
+    memory_.fair_share().add(entry->key, service - entry->charged_service, Clock::now());
     for (Grant* grant : grants_) {
         if (grant->dispatch_id != done.dispatch) continue;
         grant->generated_tokens = done.generated;
@@ -295,9 +294,22 @@ std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue, KeyId 
     on_fleet_change();
     if (mode_ == FleetMode::kNone) return refuse(RejectReason::kNoReplicaReady);
     queue_.set_count_max(queue_count_max());
-    if (queue_.is_full()) return refuse(RejectReason::kQueueFull);
-    if (queue_.is_full_for(key)) return refuse(RejectReason::kKeyQueueFull);
+    const std::size_t room = queue_.arriving() > 0 ? room_now() : 0;
+    if (queue_.is_full_for_heads(room)) return refuse(RejectReason::kQueueFull);
+    if (queue_.is_key_full_for_heads(key, room)) return refuse(RejectReason::kKeyQueueFull);
     return std::nullopt;
+}
+
+/// Requests that could start at once; none while others wait.
+std::size_t Dispatcher::room_now() const {
+    if (queue_.size() > 0) return 0;
+    std::size_t room = 0;
+    for (const ReplicaView& view : set_.snapshot(config_.dispatch_ahead, Clock::now()).replicas) {
+        if (!is_startable(view, 1, config_.dispatch_ahead)) continue;
+        room += static_cast<std::size_t>(
+            std::max(1, view.slots + config_.dispatch_ahead - view.occupied));
+    }
+    return room;
 }
 
 proto::ApiError Dispatcher::refuse_body(std::size_t bytes, KeyId key) {
@@ -320,9 +332,10 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
     metrics_.rejected.at(static_cast<std::size_t>(reason))->Increment();
     switch (reason) {
         case RejectReason::kQueueFull:
-            return try_again(proto::ErrorCode::kQueueFull,
-                             "The queue is full: " + std::to_string(queue_.size()) + " of " +
-                                 std::to_string(queue_count_max()) + " places are taken.");
+            return try_again(
+                proto::ErrorCode::kQueueFull,
+                "The queue is full: " + std::to_string(queue_.size() + queue_.arriving()) + " of " +
+                    std::to_string(queue_count_max()) + " places are taken.");
         case RejectReason::kKeyQueueFull:
             return try_again(proto::ErrorCode::kQueueFull,
                              "This key has its half of the queue, " +

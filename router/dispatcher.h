@@ -122,6 +122,8 @@ public:
     /// queue is refused only when the router leaves.
     [[nodiscard]] std::optional<proto::ApiError> refuse_early(bool needs_queue,
                                                               KeyId key = kAnonymousKey);
+    /// A head was accepted: it counts as one that waits until it has its place, or is gone.
+    [[nodiscard]] WaitQueue::Arrival arrive(KeyId key) { return queue_.arrive(key); }
     /// The refusal of a body of `key` that found no memory.
     [[nodiscard]] proto::ApiError refuse_body(std::size_t bytes, KeyId key);
 
@@ -154,6 +156,7 @@ private:
     friend class Grant;
     [[nodiscard]] std::optional<RejectReason> overdue(const Ticket& ticket, Clock::time_point now,
                                                       Clock::time_point& deadline);
+    [[nodiscard]] std::size_t room_now() const;
     void on_fleet_change();
     void on_replica_lost(const std::shared_ptr<Account>& account);
     [[nodiscard]] int computed_retry_after_s();

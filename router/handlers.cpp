@@ -210,6 +210,7 @@ std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head)
         return proto::error_response(*refusal);
     }
     if (!is_generation(head.path)) return std::nullopt;
+    admission->arrival_place = services_.dispatcher.arrive(key);
     // A body longer than its limit is refused by the server next and takes nothing.
     if (head.content_length && *head.content_length <= body_bytes_max()) {
         admission->share = services_.dispatcher.bodies().take(*head.content_length, key);
@@ -273,6 +274,7 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     }
     job->arrival = admission->arrival;
     job->body_share = std::move(*admission->share);
+    admission->arrival_place.release();  // it takes its place in the queue, or starts, at once
     Generation generation(services_, exchange, std::move(*job));
     co_await generation.run();
 }

@@ -28,6 +28,32 @@ bool WaitQueue::is_key_full(KeyId key) const {
     return others_wait && own >= std::max<std::size_t>(1, count_max_ / 2);
 }
 
+bool WaitQueue::is_key_full_for_heads(KeyId key, std::size_t room) const {
+    if (is_key_full(key)) return true;
+    const auto count_in = [key](const std::map<KeyId, std::size_t>& counts) {
+        const auto at = counts.find(key);
+        return at == counts.end() ? 0 : at->second;
+    };
+    const std::size_t own = count_in(key_counts_) + count_in(key_arriving_);
+    const bool are_others_here = own < size() + arriving_;
+    return are_others_here && own >= std::max<std::size_t>(1, count_max_ / 2) + room;
+}
+
+WaitQueue::Arrival WaitQueue::arrive(KeyId key) {
+    ++arriving_;
+    ++key_arriving_[key];
+    return Arrival(this, key);
+}
+
+void WaitQueue::Arrival::release() {
+    if (queue_ == nullptr) return;
+    WaitQueue& queue = *std::exchange(queue_, nullptr);
+    assert(queue.arriving_ > 0 && "an arrival ends once");
+    --queue.arriving_;
+    const auto own = queue.key_arriving_.find(key_);
+    if (--own->second == 0) queue.key_arriving_.erase(own);
+}
+
 std::optional<Place> WaitQueue::push(Entry entry) {
     if (!entry.in_front && is_full_for(entry.key)) return std::nullopt;
     const Place place{.is_regular = !entry.in_front,

@@ -25,6 +25,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "router/charge.h"
@@ -103,6 +104,38 @@ public:
     [[nodiscard]] bool is_full() const { return entries_.size() >= count_max_; }
     [[nodiscard]] bool is_full_for(KeyId key) const { return is_full() || is_key_full(key); }
 
+    /// A request between its head and its place: the body is on its way or being read. It counts
+    /// against the bounds for new heads like one that waits, until it is released or destroyed.
+    class Arrival {
+    public:
+        Arrival() = default;
+        Arrival(Arrival&& other) noexcept
+            : queue_(std::exchange(other.queue_, nullptr)), key_(other.key_) {}
+        Arrival& operator=(Arrival&& other) noexcept {
+            if (this == &other) return *this;
+            release();
+            queue_ = std::exchange(other.queue_, nullptr);
+            key_ = other.key_;
+            return *this;
+        }
+        ~Arrival() { release(); }
+        void release();
+
+    private:
+        friend class WaitQueue;
+        Arrival(WaitQueue* queue, KeyId key) : queue_(queue), key_(key) {}
+        WaitQueue* queue_ = nullptr;
+        KeyId key_ = kAnonymousKey;
+    };
+    [[nodiscard]] Arrival arrive(KeyId key);
+    [[nodiscard]] std::size_t arriving() const { return arriving_; }
+    /// The same two bounds for a new head, those that arrive counted in. `room`: requests that
+    /// could start at once, for which there is no wait.
+    [[nodiscard]] bool is_full_for_heads(std::size_t room) const {
+        return is_full() || size() + arriving_ >= count_max_ + room;
+    }
+    [[nodiscard]] bool is_key_full_for_heads(KeyId key, std::size_t room) const;
+
     std::size_t size() const { return entries_.size(); }
     std::size_t body_bytes() const { return body_bytes_; }
     std::int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -127,6 +160,8 @@ private:
 
     Entries entries_;
     std::map<KeyId, std::size_t> key_counts_;  // of those that wait
+    std::map<KeyId, std::size_t> key_arriving_;
+    std::size_t arriving_ = 0;
     std::size_t count_max_;
     const FairShare* fair_share_;
     std::size_t body_bytes_ = 0;

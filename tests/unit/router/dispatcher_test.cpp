@@ -123,6 +123,22 @@ TEST_F(DispatcherTest, ThoseThatWaitAreSentAwayWhenTheLastReplicaGoes) {
     EXPECT_EQ(dispatcher.queue().size(), 0U);
 }
 
+TEST_F(DispatcherTest, TheEndOfAnUnknownDispatchTeachesNothing) {
+    add_replica();
+    Estimator estimator;
+    const auto done = [](const std::string& dispatch) {
+        return proto::DoneEvent{.dispatch = dispatch, .generated = 100'000, .reason = "stop"};
+    };
+    EXPECT_FALSE(dispatcher.on_done(done("another-1"), estimator));
+    EXPECT_EQ(estimator.output_tokens("", kAnonymousKey, std::nullopt, 1), 256);
+    Ticket ticket;
+    std::optional<Outcome> outcome;
+    acquire(ticket, outcome);
+    ASSERT_TRUE(outcome && *outcome);
+    EXPECT_TRUE(dispatcher.on_done(done((**outcome)->dispatch_id), estimator));
+    EXPECT_GT(estimator.output_tokens("", kAnonymousKey, std::nullopt, 1), 256);
+}
+
 TEST_F(DispatcherTest, AFullQueueAndATooLongWaitAre429) {
     config.queue_count_max = 1;
     config.queue_wait = milliseconds(0);
@@ -149,6 +165,39 @@ TEST_F(DispatcherTest, AFullQueueAndATooLongWaitAre429) {
     dispatcher.cancel(more[2]);
     turn();
     EXPECT_FALSE(dispatcher.refuse_early(true));
+}
+
+TEST_F(DispatcherTest, HeadsCountAgainstTheQueueBeforeTheirBodiesAreHere) {
+    config.queue_count_max = 2;
+    add_replica();  // two slots
+    std::vector<WaitQueue::Arrival> arrivals;
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_FALSE(dispatcher.refuse_early(true)) << "two can start and two wait";
+        arrivals.push_back(dispatcher.arrive(kAnonymousKey));
+    }
+    const auto refusal = dispatcher.refuse_early(true);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->code, proto::ErrorCode::kQueueFull);
+    EXPECT_FALSE(dispatcher.refuse_early(false)) << "what needs no queue is let in";
+    arrivals.pop_back();
+    EXPECT_FALSE(dispatcher.refuse_early(true)) << "a client left before its body was sent";
+    arrivals.clear();
+    EXPECT_EQ(dispatcher.queue().arriving(), 0U);
+}
+
+TEST_F(DispatcherTest, AKeyHasHalfOfThePlacesForHeadsWhileOthersArrive) {
+    config.queue_count_max = 4;
+    add_replica();
+    constexpr KeyId kGreedy = 1;
+    constexpr KeyId kOther = 2;
+    std::vector<WaitQueue::Arrival> arrivals;
+    for (int i = 0; i < 4; ++i)
+        arrivals.push_back(dispatcher.arrive(kGreedy));
+    EXPECT_FALSE(dispatcher.refuse_early(true, kGreedy)) << "alone it may have all";
+    ASSERT_FALSE(dispatcher.refuse_early(true, kOther));
+    arrivals.push_back(dispatcher.arrive(kOther));
+    EXPECT_TRUE(dispatcher.refuse_early(true, kGreedy)) << "half of four, and two that can start";
+    EXPECT_FALSE(dispatcher.refuse_early(true, kOther));
 }
 
 TEST_F(DispatcherTest, ACancelledWaitLeavesNothingBehind) {
