@@ -4,13 +4,18 @@
 #include <cerrno>
 #include <ctime>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+
+#include "proto/regular_file.h"
 
 namespace proto {
 namespace {
@@ -100,6 +105,52 @@ BIO* make_bio(int fd) {
     return bio;
 }
 
+// --- PEM texts. OpenSSL would open the files by itself, and wait for a pipe that nobody writes.
+
+constexpr std::size_t kPemBytesMax = std::size_t{1} << 20;
+
+struct BioDeleter {
+    void operator()(BIO* bio) const { ::BIO_free(bio); }
+};
+using BioOwner = std::unique_ptr<BIO, BioDeleter>;
+
+BioOwner bio_of(const std::string& text) {
+    return BioOwner(::BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+/// The server's own certificate first, then those that lead to its root.
+bool use_chain(SSL_CTX* context, const std::string& text) {
+    const BioOwner bio = bio_of(text);
+    if (!bio) return false;
+    X509* own = ::PEM_read_bio_X509_AUX(bio.get(), nullptr, no_passphrase, nullptr);
+    if (own == nullptr) return false;
+    const bool is_used = ::SSL_CTX_use_certificate(context, own) == 1;
+    ::X509_free(own);
+    if (!is_used) return false;
+    ::SSL_CTX_clear_chain_certs(context);
+    while (X509* next = ::PEM_read_bio_X509(bio.get(), nullptr, no_passphrase, nullptr)) {
+        if (::SSL_CTX_add0_chain_cert(context, next) != 1) {  // takes it over
+            ::X509_free(next);
+            return false;
+        }
+    }
+    const unsigned long code = ::ERR_peek_last_error();
+    const bool is_end =
+        ::ERR_GET_LIB(code) == ERR_LIB_PEM && ::ERR_GET_REASON(code) == PEM_R_NO_START_LINE;
+    if (is_end) ::ERR_clear_error();
+    return is_end;
+}
+
+bool use_key(SSL_CTX* context, const std::string& text) {
+    const BioOwner bio = bio_of(text);
+    if (!bio) return false;
+    EVP_PKEY* key = ::PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr);
+    if (key == nullptr) return false;
+    const bool is_used = ::SSL_CTX_use_PrivateKey(context, key) == 1;
+    ::EVP_PKEY_free(key);
+    return is_used;
+}
+
 }  // namespace
 
 tl::expected<std::shared_ptr<const TlsContext>, std::string> TlsContext::load(
@@ -118,13 +169,18 @@ tl::expected<std::shared_ptr<const TlsContext>, std::string> TlsContext::load(
                                 SSL_MODE_RELEASE_BUFFERS);
     ::SSL_CTX_set_alpn_select_cb(raw, choose_protocol, nullptr);
     ::SSL_CTX_set_default_passwd_cb(raw, no_passphrase);
-    if (::SSL_CTX_use_certificate_chain_file(raw, certificate.c_str()) != 1) {
-        return Error("the certificate '" + certificate +
-                     "' cannot be used: " + reason_of_error("it is no PEM certificate"));
+    const auto chain_text = read_regular_file(certificate, kPemBytesMax);
+    if (!chain_text || !use_chain(raw, *chain_text)) {
+        const std::string why =
+            chain_text ? reason_of_error("it is no PEM certificate") : chain_text.error();
+        return Error("the certificate '" + certificate + "' cannot be used: " + why);
     }
-    if (::SSL_CTX_use_PrivateKey_file(raw, key.c_str(), SSL_FILETYPE_PEM) != 1) {
-        return Error("the TLS key '" + key + "' cannot be used with '" + certificate +
-                     "': " + reason_of_error("it is no PEM key"));
+    auto key_text = read_regular_file(key, kPemBytesMax);
+    const bool is_key_used = key_text && use_key(raw, *key_text);
+    if (key_text) ::OPENSSL_cleanse(key_text->data(), key_text->size());
+    if (!is_key_used) {
+        const std::string why = key_text ? reason_of_error("it is no PEM key") : key_text.error();
+        return Error("the TLS key '" + key + "' cannot be used with '" + certificate + "': " + why);
     }
     if (::SSL_CTX_check_private_key(raw) != 1) {
         return Error("the TLS key '" + key + "' does not belong to '" + certificate +

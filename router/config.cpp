@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "proto/regular_file.h"
 #include "router/config_flags.h"
 
 namespace router {
@@ -41,12 +41,12 @@ std::string read_key_fd(int fd) {
 }
 
 std::string read_key_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) {
-        throw std::runtime_error("--internal-key-file: cannot read '" + path + "'");
+    auto text = proto::read_regular_file(path, kKeyBytesMax);
+    if (!text) {
+        throw std::runtime_error("--internal-key-file: cannot read '" + path +
+                                 "': " + text.error());
     }
-    return text.str();
+    return *text;
 }
 
 std::string checked_key(std::string key) {

@@ -1,17 +1,16 @@
 #include "router/key_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include <openssl/evp.h>
 #include <toml++/toml.h>
 
 #include "proto/error.h"
+#include "proto/regular_file.h"
+#include "proto/toml_depth.h"
 
 namespace router {
 namespace {
@@ -128,6 +127,7 @@ Sha256 sha256_of(std::string_view bytes) {
 
 tl::expected<std::vector<KeyEntry>, std::string> parse_key_file(const std::string& text) {
     if (text.size() > kKeyFileBytesMax) return Error("it is longer than 1 MiB");
+    if (auto deep = proto::toml_depth_error(text)) return Error(std::move(*deep));
     toml::table table;
     try {
         table = toml::parse(text);
@@ -164,13 +164,8 @@ tl::expected<std::vector<KeyEntry>, std::string> parse_key_file(const std::strin
 }
 
 tl::expected<std::string, std::string> read_key_text(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text(kKeyFileBytesMax + 1, '\0');
-    if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (!file && !file.eof()) {
-        return Error("the key file '" + path + "' cannot be read: " + std::strerror(errno));
-    }
-    text.resize(static_cast<std::size_t>(file.gcount()));
+    auto text = proto::read_regular_file(path, kKeyFileBytesMax);
+    if (!text) return Error("the key file '" + path + "' cannot be read: " + text.error());
     return text;
 }
 

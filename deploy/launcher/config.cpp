@@ -4,9 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iterator>
 #include <numeric>
@@ -14,6 +12,9 @@
 #include <sstream>
 
 #include <toml++/toml.h>
+
+#include "proto/regular_file.h"
+#include "proto/toml_depth.h"
 
 extern char** environ;
 
@@ -171,20 +172,18 @@ void read_router_table(LoadedConfig& loaded, const toml::table& table, const std
 }
 
 void read_file(LoadedConfig& loaded, const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
-        refuse("cannot read the configuration " + path, std::strerror(errno),
+    const auto text = proto::read_regular_file(path, kConfigBytesMax);
+    if (!text) {
+        refuse("cannot read the configuration " + path, text.error(),
                "give another file with --config, or none");
     }
-    std::string text(kConfigBytesMax + 1, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kConfigBytesMax) {
-        refuse("the configuration " + path + " is too long", "more than 1 MiB", "shorten it");
+    if (const auto deep = proto::toml_depth_error(*text)) {
+        refuse("the configuration nests too deeply", "in " + path + ", " + *deep,
+               "correct that line");
     }
     toml::table table;
     try {
-        table = toml::parse(text, path);
+        table = toml::parse(*text, path);
     } catch (const toml::parse_error& error) {
         refuse("the configuration is not TOML: " + std::string(error.description()),
                "in " + path + ", line " + std::to_string(error.source().begin.line),

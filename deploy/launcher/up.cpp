@@ -1,10 +1,8 @@
 // `quadriga up`: everything that can fail is tried before the first process starts, in this order:
 // model, who may come in, programs, devices, runtime folder, leftovers, sockets.
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 
 #include <boost/asio/io_context.hpp>
 #include <fcntl.h>
@@ -18,6 +16,7 @@
 #include "deploy/launcher/spawn.h"
 #include "deploy/launcher/supervisor.h"
 #include "proto/http_server.h"
+#include "proto/regular_file.h"
 #include "proto/route_table.h"
 
 namespace deploy {
@@ -35,12 +34,11 @@ void check_model(const Config& config) {
 /// A file that a setting names, if it names one.
 void check_file(const std::string& setting, const std::string& path) {
     if (path.empty()) return;
-    const std::ifstream file(path);
-    std::error_code error;
-    if (file && std::filesystem::is_regular_file(path, error)) return;
+    const std::optional<std::string> error = proto::regular_file_error(path);
+    if (!error) return;
     throw StartError({.kind = FailureClass::kConfig,
                       .what = setting + ": the file " + path + " cannot be read",
-                      .why = file ? "it is not a file" : std::strerror(errno),
+                      .why = *error,
                       .fix = "correct " + setting + ", or the rights of that file"});
 }
 

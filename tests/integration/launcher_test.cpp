@@ -179,7 +179,7 @@ TEST_F(LauncherTest, AnOpenHostWithoutKeysIsRefusedBeforeAnythingRuns) {
     EXPECT_THAT(read("err"), HasSubstr("nothing.toml cannot be read"));
     up({"--keys-file", folder_});
     EXPECT_EQ(wait_for_end(), 2);
-    EXPECT_THAT(read("err"), HasSubstr("it is not a file"));
+    EXPECT_THAT(read("err"), HasSubstr("it is not a regular file"));
     EXPECT_THAT(events(), IsEmpty());
 }
 

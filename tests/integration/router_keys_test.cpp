@@ -3,6 +3,8 @@
 #include <csignal>
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/integration/router_client.h"
 #include "tests/integration/router_fleet.h"
@@ -141,6 +143,24 @@ TEST(RouterKeysTest, AHangupReadsTheKeysAgainAndABadFileKeepsTheOldOnes) {
     EXPECT_EQ(get(keyed.port(), "/v1/models", {bearer("bob")}).status, 200);
     EXPECT_THAT(running.read_answer().body, HasSubstr("[DONE]")) << "what runs goes on";
     EXPECT_EQ(keyed.fleet.wait_idle(), "");
+}
+
+TEST(RouterKeysTest, AKeyFileThatIsAPipeOrNestsTooDeeplyIsRefusedWhileAllGoesOn) {
+    KeyedFleet keyed(key_table("alice"));
+    Child& router = keyed.fleet.router->process();
+    const std::string keys = keyed.folder.path("keys.toml");
+    ASSERT_EQ(::unlink(keys.c_str()), 0);
+    ASSERT_EQ(::mkfifo(keys.c_str(), 0600), 0);  // and nobody ever writes
+    router.signal(SIGHUP);
+    ASSERT_TRUE(router.wait_line({"event=reload_failed", "it is not a regular file"}));
+    EXPECT_EQ(get(keyed.port(), "/dashboard/state", {bearer("alice")}).status, 200);
+    std::string dots = "[a";
+    for (int i = 0; i < 50'000; ++i)
+        dots += ".a";
+    keyed.folder.write("keys.toml", dots + "]\n");
+    router.signal(SIGHUP);
+    ASSERT_TRUE(router.wait_line({"event=reload_failed", "more than 32 dots"}));
+    EXPECT_EQ(get(keyed.port(), "/v1/models", {bearer("alice")}).status, 200);
 }
 
 TEST(RouterKeysTest, WithoutKeysAHangupEndsNothing) {

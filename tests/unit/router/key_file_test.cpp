@@ -90,6 +90,17 @@ TEST(KeyFileTest, ItsSizeIsBounded) {
     EXPECT_THAT(read_key_text("/no/such/file").error(), HasSubstr("/no/such/file"));
 }
 
+TEST(KeyFileTest, WhatNestsTooDeeplyForAParserIsRefusedBeforeIt) {
+    std::string dots = "a";
+    for (int i = 0; i < 50'000; ++i)
+        dots += ".a";
+    EXPECT_THAT(error_of("[" + dots + "]"), HasSubstr("line 1: more than 32 dots"));
+    EXPECT_THAT(error_of("\n" + dots + " = 1"), HasSubstr("line 2: more than 32 dots"));
+    EXPECT_THAT(error_of("x = {" + dots + " = 1}"), HasSubstr("more than 32 dots"));
+    EXPECT_THAT(error_of("x = " + std::string(50'000, '[')), HasSubstr("more than 32 brackets"));
+    EXPECT_THAT(read_key_text("/dev/zero").error(), HasSubstr("not a regular file"));
+}
+
 struct Ring {
     explicit Ring(const std::string& file) { keys.replace(parse_key_file(file).value()); }
     FairShare shares;
