@@ -1,7 +1,6 @@
 #include "proto/server_stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -64,7 +63,7 @@ std::size_t ServerStream::write_some(const Parts& parts, boost::system::error_co
         std::size_t size = 0;
         for (auto part = first; part != parts.end() && size < record.size(); ++part) {
             const std::size_t count = std::min(part->size(), record.size() - size);
-            std::memcpy(record.data() + size, part->data(), count);
+            std::copy_n(part->data(), count, record.data() + size);  // a part may be nothing at all
             size += count;
         }
         bytes = {record.data(), size};

@@ -181,8 +181,9 @@ TEST(RouterHomesTest, R9_AHotPrefixAndOneSessionCostNoReplicaMoreThanLeastLoaded
     std::cout << "[ MEASURED ] computed tokens, in all and by the busiest: ours " << sum(ours)
               << ", " << std::ranges::max(ours) << "; least-loaded " << sum(least_loaded) << ", "
               << std::ranges::max(least_loaded) << "\n";
-    // How close is the simulator's matter (hot prefix, one session: in virtual time, within 2 %). Here
-    // the order of arrivals is the machine's, so this only sees work that was done over and over.
+    // How close is the simulator's matter (hot prefix, one session: in virtual time, within 2 %).
+    // Here the order of arrivals is the machine's, so this only sees work that was done over and
+    // over.
     EXPECT_LE(sum(ours), 1.5 * sum(least_loaded));
     EXPECT_LE(std::ranges::max(ours), 2.0 * std::ranges::max(least_loaded));
 }
