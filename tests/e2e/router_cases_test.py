@@ -4,6 +4,7 @@ its own histogram."""
 
 import os
 import signal
+import tempfile
 import unittest
 
 from fleet import Fleet, in_parallel, wait_until
@@ -16,7 +17,12 @@ DOCUMENT = [{"role": "user", "content": "lantern stable horse river notebook " *
 
 class RouterCasesTest(unittest.TestCase):
     def test_r1_clients_that_leave_at_every_phase_leave_nothing_behind(self):
-        with Fleet(replicas=1, sequences=1) as fleet:
+        folder = tempfile.TemporaryDirectory(prefix="quadriga-cases-")
+        self.addCleanup(folder.cleanup)
+        config = os.path.join(folder.name, "quadriga.toml")
+        with open(config, "w") as file:
+            file.write("[router]\ndispatch_ahead = 1\n")
+        with Fleet(replicas=1, sequences=1, args=["--config", config]) as fleet:
             def left(phase):
                 return fleet.metrics("/metrics").get(f'quadriga_router_client_aborts_total{{phase="{phase}"}}', 0)
 

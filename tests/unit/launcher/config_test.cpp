@@ -111,7 +111,8 @@ TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {
     EXPECT_THAT(refusal_of_file("load_stall_s = 0\n"), HasSubstr("load_stall_s"));
     EXPECT_THAT(refusal_of_file("load_stall_s = nan\n"), HasSubstr("load_stall_s"));
     EXPECT_THAT(refusal_of_file("port = \n"), HasSubstr("not TOML"));
-    EXPECT_THAT(refusal_of_file(std::string(2'000'000, '#')), HasSubstr("too long"));
+    EXPECT_THAT(refusal_of_file(std::string(2'000'000, '#')),
+                HasSubstr("it is longer than 1048576 bytes"));
     EXPECT_THAT(refusal_text({.flags = {{"port", "12x"}}}), HasSubstr("flag --port"));
     EXPECT_THAT(refusal_text({.flags = {{"port", ""}}}), HasSubstr("wanted"));
     EXPECT_THAT(refusal_text({.flags = {{"backend", "rocm"}}}), HasSubstr("auto, cpu or cuda"));
