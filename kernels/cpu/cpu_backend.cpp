@@ -12,6 +12,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/element_bytes.h"
 #include "kernels/quant/decode.h"
 #include "kernels/sampling.h"
 
@@ -19,20 +20,6 @@ namespace kernels {
 namespace {
 
 using cpu::LoopPart;
-
-std::int64_t element_bytes(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-        case DType::kI32:
-            return 4;
-        case DType::kF16:
-        case DType::kBF16:
-            return 2;
-        default:
-            assert(false && "tensors of blocks are packed, not allocated");
-            return 0;
-    }
-}
 
 const float* data_or_null(const TensorView& view) {
     return view.as<float>();

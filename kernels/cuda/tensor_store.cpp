@@ -6,23 +6,10 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/element_bytes.h"
 
 namespace kernels::cuda {
 namespace {
-
-std::int64_t element_bytes(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-        case DType::kI32:
-            return 4;
-        case DType::kF16:
-        case DType::kBF16:
-            return 2;
-        default:
-            assert(false && "tensors of blocks are packed, not allocated");
-            return 0;
-    }
-}
 
 std::size_t tensor_bytes(const TensorView& view) {
     return static_cast<std::size_t>(view.shape[0] * view.row_elements() *

@@ -18,22 +18,6 @@ CaseResult case_of(const NetForm& form, const std::string& what) {
     return {.op = "delta_chunk", .shape = form.text() + ", " + what, .limit = kChunkLimit};
 }
 
-/// Against the reference, twice.
-void check(Pair& pair, NetData& data, const std::vector<SequencePart>& parts, CaseResult& result) {
-    const NetResult expected = run_cpu(pair, data, Step(parts));
-    const NetResult first = run_cuda(pair, data, one_piece(parts));
-    const NetResult second = run_cuda(pair, data, one_piece(parts));
-    result.see_error(relative_error(first.y, expected.y));
-    result.see_error(relative_error(first.state, expected.state));
-    result.see_error(relative_error(first.replay, expected.replay));
-    if (const auto where = first_difference(first.conv_ring, expected.conv_ring); !where.empty())
-        result.complain("convolution ring differs " + where);
-    if (!first.guards_are_intact) result.complain("wrote past its rows");
-    for (const int slot : {kScratch, kUntouched})
-        complain_of_touched(first, data, slot, result);
-    compare(first, second, "differs from run to run", result);
-}
-
 /// Each length as a sequence of its own: fresh, carried on, with rows to replay, in turn.
 CaseResult run_edges(Pair& pair, const NetForm& form) {
     CaseResult result = case_of(form, "edges of chunks, mixed");
@@ -50,14 +34,15 @@ CaseResult run_edges(Pair& pair, const NetForm& form) {
         rows += length;
     }
     NetData data(form, rows, 310);
-    check(pair, data, parts, result);
+    check_step(pair, data, parts, {kScratch, kUntouched}, result);
     return result;
 }
 
 CaseResult run_long(Pair& pair, const NetForm& form, std::int32_t rows) {
     CaseResult result = case_of(form, std::to_string(rows) + " rows");
     NetData data(form, rows, 311);
-    check(pair, data, {{.kv_len_before = 3, .rows = rows, .state_slot = 2}}, result);
+    check_step(pair, data, {{.kv_len_before = 3, .rows = rows, .state_slot = 2}},
+               {kScratch, kUntouched}, result);
     return result;
 }
 

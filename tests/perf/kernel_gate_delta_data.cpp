@@ -176,4 +176,20 @@ void complain_of_touched(const NetResult& result, const NetData& data, int slot,
         complaints.complain("touched slot " + std::to_string(slot));
 }
 
+void check_step(Pair& pair, NetData& data, const std::vector<SequencePart>& parts,
+                std::initializer_list<int> untouched, CaseResult& result) {
+    const NetResult expected = run_cpu(pair, data, Step(parts));
+    const NetResult first = run_cuda(pair, data, one_piece(parts));
+    const NetResult second = run_cuda(pair, data, one_piece(parts));
+    result.see_error(relative_error(first.y, expected.y));
+    result.see_error(relative_error(first.state, expected.state));
+    result.see_error(relative_error(first.replay, expected.replay));
+    if (const auto where = first_difference(first.conv_ring, expected.conv_ring); !where.empty())
+        result.complain("convolution ring differs " + where);
+    if (!first.guards_are_intact) result.complain("wrote past its rows");
+    for (const int slot : untouched)
+        complain_of_touched(first, data, slot, result);
+    compare(first, second, "differs from run to run", result);
+}
+
 }  // namespace kernels::gate

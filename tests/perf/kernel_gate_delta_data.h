@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -63,5 +64,10 @@ void compare(const NetResult& a, const NetResult& b, const std::string& what, Ca
 bool is_same_slot(const std::vector<float>& now, const std::vector<float>& before, int index);
 void complain_of_touched(const NetResult& result, const NetData& data, int slot,
                          CaseResult& complaints);
+
+/// One step on both, on the device twice: errors seen, the ring bit for bit, guards intact, slots
+/// `untouched` as before, both runs equal.
+void check_step(Pair& pair, NetData& data, const std::vector<test::SequencePart>& parts,
+                std::initializer_list<int> untouched, CaseResult& result);
 
 }  // namespace kernels::gate

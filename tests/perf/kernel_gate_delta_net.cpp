@@ -29,19 +29,7 @@ CaseResult run_batch(Pair& pair, const NetForm& form) {
     parts[2].rows = 0;
     parts[2].replay_rows = 5;
     NetData data(form, 48, 300);
-    const Step step(parts);
-    const NetResult expected = run_cpu(pair, data, step);
-    const NetResult first = run_cuda(pair, data, one_piece(parts));
-    const NetResult second = run_cuda(pair, data, one_piece(parts));
-    result.see_error(relative_error(first.y, expected.y));
-    result.see_error(relative_error(first.state, expected.state));
-    if (!first.guards_are_intact) result.complain("wrote past its rows");
-    result.see_error(relative_error(first.replay, expected.replay));
-    if (const auto where = first_difference(first.conv_ring, expected.conv_ring); !where.empty())
-        result.complain("convolution ring differs " + where);
-    for (const int untouched : {0, 4})
-        complain_of_touched(first, data, untouched, result);
-    compare(first, second, "differs from run to run", result);
+    check_step(pair, data, parts, {0, 4}, result);
     return result;
 }
 
@@ -61,16 +49,7 @@ CaseResult run_lengths(Pair& pair, const NetForm& form) {
         rows += length;
     }
     NetData data(form, rows, 303);
-    const NetResult expected = run_cpu(pair, data, Step(parts));
-    const NetResult first = run_cuda(pair, data, one_piece(parts));
-    const NetResult second = run_cuda(pair, data, one_piece(parts));
-    result.see_error(relative_error(first.y, expected.y));
-    result.see_error(relative_error(first.state, expected.state));
-    result.see_error(relative_error(first.replay, expected.replay));
-    if (const auto where = first_difference(first.conv_ring, expected.conv_ring); !where.empty())
-        result.complain("convolution ring differs " + where);
-    if (!first.guards_are_intact) result.complain("wrote past its rows");
-    compare(first, second, "differs from run to run", result);
+    check_step(pair, data, parts, {}, result);
     return result;
 }
 
