@@ -1,4 +1,5 @@
 // The blocking helper of http_client.h: one exchange on a private loop.
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -49,6 +50,15 @@ asio::awaitable<void> exchange(HttpClient& client, UrlParts url, BlockingRequest
     result.status = answer->status;
 }
 
+/// The characters of names and addresses; what a resolver makes of others is anybody's guess.
+bool is_host(std::string_view host, bool has_brackets) {
+    return !host.empty() && std::all_of(host.begin(), host.end(), [has_brackets](char c) {
+        const bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                             (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+        return is_word || (has_brackets && (c == ':' || c == '%'));
+    });
+}
+
 }  // namespace
 
 std::optional<UrlParts> parse_http_url(std::string_view url) {
@@ -67,11 +77,12 @@ std::optional<UrlParts> parse_http_url(std::string_view url) {
         host = authority.substr(0, colon);
         port = authority.substr(colon + 1);
     }
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    const bool has_brackets = host.starts_with('[') && host.ends_with(']');
+    if (has_brackets) host = host.substr(1, host.size() - 2);
     parts.endpoint.host = host;
     const char* const end = port.data() + port.size();
     const auto [last, error] = std::from_chars(port.data(), end, parts.endpoint.port);
-    if (host.empty() || error != std::errc{} || last != end) return std::nullopt;
+    if (!is_host(host, has_brackets) || error != std::errc{} || last != end) return std::nullopt;
     return parts;
 }
 

@@ -19,8 +19,11 @@ constexpr std::size_t kBodyReadAheadBytes = 256 * kKiB;
 // and the peer's kernel may then throw the answer away unread.
 constexpr std::chrono::milliseconds kLingerTime{1'000};
 constexpr std::size_t kLingerBytesMax = kMiB;
-// One that took the descriptor kept in reserve has this long to say what it wants.
-constexpr std::chrono::milliseconds kReservedHeaderRead{1'000};
+// One that took the descriptor kept in reserve: others wait for it. It has usually waited itself,
+// so that its head is there; a handshake takes some turns more.
+constexpr std::chrono::milliseconds kReservedHeaderRead{250};
+constexpr std::chrono::milliseconds kReservedHandshake{1'000};
+constexpr std::chrono::milliseconds kReservedLingerTime{50};
 constexpr int kRetryAfterDescriptors = 1;  // seconds
 
 GateError gate_error(GateReason reason, ErrorCode code, std::string message) {
@@ -125,6 +128,7 @@ void HttpConnection::consume(std::size_t count) {
     assert(input_begin_ <= input_.size() && "only what has arrived can be consumed");
     if (input_begin_ == input_.size()) {
         input_.clear();
+        if (input_.capacity() > kPipelineBytesMax) input_ = std::string();  // a body came through
         input_begin_ = 0;
     } else if (input_begin_ > 64 * kKiB) {
         input_.erase(0, input_begin_);
@@ -177,7 +181,7 @@ asio::awaitable<bool> HttpConnection::shake_hands() {
     using Status = TlsSession::Status;
     stream_.start_tls(core_->options.tls);
     is_shaking_hands_ = true;
-    input_wake_.expires_after(is_reserved_ ? kReservedHeaderRead : core_->options.header_read);
+    input_wake_.expires_after(is_reserved_ ? kReservedHandshake : core_->options.header_read);
     input_wake_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
         if (!error && self->is_shaking_hands_) self->abort();
     });
@@ -288,6 +292,19 @@ std::size_t HttpConnection::body_limit(const HttpRequestHead& head) const {
     return is_get_or_head(head) ? std::min(limit, kUnreadBodyBytesMax) : limit;
 }
 
+/// What is asked for is what the buffer takes, not what has come: it doubles, so that a body is not
+/// copied with each piece.
+bool HttpConnection::grow_body(const HttpRequestHead& head, std::string& body, std::size_t more,
+                               std::size_t bytes_max, BodyProgress& progress) {
+    const std::size_t needed = body.size() + more;
+    if (needed <= body.capacity()) return true;
+    const std::size_t bytes = std::max(needed, std::min(2 * body.capacity(), bytes_max));
+    if (core_->options.grow_body) progress.answer = core_->options.grow_body(head, bytes);
+    if (progress.answer) return false;
+    body.reserve(bytes);
+    return true;
+}
+
 tl::expected<bool, GateError> HttpConnection::take_body(const HttpRequestHead& head,
                                                         std::string* body, std::size_t bytes_max,
                                                         BodyProgress& progress) {
@@ -313,6 +330,10 @@ tl::expected<bool, GateError> HttpConnection::take_body(const HttpRequestHead& h
     while (!input().empty()) {
         tl::expected<ChunkDecoder::Step, GateError> step = progress.chunks.step(input());
         if (!step) return tl::unexpected(step.error());
+        if (progress.received + step->data.size() <= bytes_max && body != nullptr &&
+            !grow_body(head, *body, step->data.size(), bytes_max, progress)) {
+            return false;
+        }
         if (!take(step->data)) return too_large();
         consume(step->consumed);
         if (step->is_complete) return true;
@@ -343,6 +364,11 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
             co_return result;
         }
         if (*is_complete) co_return result;
+        if (progress.answer) {
+            result.end = BodyEnd::kRefused;
+            result.answer = std::move(progress.answer);
+            co_return result;
+        }
         if (is_direct) {
             body_sink_ = body;
             body_sink_left_ = length - progress.received;
@@ -426,8 +452,15 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
         }
         if (read.end == BodyEnd::kRefused) {
             std::string request_id = request.request_id;
-            co_await refuse_and_close(std::move(*read.refusal), std::move(request_id),
-                                      std::move(access), std::move(request.answer_headers));
+            Headers more = std::move(request.answer_headers);
+            request = HttpRequest();  // its memory, and what the ticket counts of it
+            if (read.answer) {
+                co_await answer_and_close(std::move(*read.answer), std::move(request_id),
+                                          std::move(access), std::move(more));
+            } else {
+                co_await refuse_and_close(std::move(*read.refusal), std::move(request_id),
+                                          std::move(access), std::move(more));
+            }
             co_return false;
         }
         access.body_bytes_received = request.body.size();
@@ -503,27 +536,36 @@ asio::awaitable<bool> HttpConnection::refuse_request(HttpRequestHead head, HttpR
 
 asio::awaitable<void> HttpConnection::refuse_and_close(GateError refusal, std::string request_id,
                                                        HttpAccess access, Headers more) {
-    const Clock::time_point begin = Clock::now();
     ++core_->stats.gate_rejected_total[static_cast<std::size_t>(refusal.reason)];
+    access.gate = refusal.reason;
+    HttpResponse response = error_response(refusal.error);
+    co_await answer_and_close(std::move(response), std::move(request_id), std::move(access),
+                              std::move(more));
+}
+
+asio::awaitable<void> HttpConnection::answer_and_close(HttpResponse response,
+                                                       std::string request_id, HttpAccess access,
+                                                       Headers more) {
+    const Clock::time_point begin = Clock::now();
     if (request_id.empty()) request_id = make_request_id();
-    const HttpResponse response = error_response(refusal.error);
     const std::string framing = "Content-Length: " + std::to_string(response.body.size()) + "\r\n";
     const HeadParts parts{response.status, response.headers, more, request_id, true,
                           false,           framing};
     const std::string head = answer_head(parts);
     access.request_id = request_id;
-    access.gate = refusal.reason;
     access.status = response.status;
     access.body_bytes_sent = response.body.size();
     co_await write_all({head, response.body, ""});
     log(access, begin);
+    access.ticket.reset();  // nothing of it is held while the client reads
     co_await linger();
     close_socket();
 }
 
 asio::awaitable<void> HttpConnection::linger() {
     stream_.end();
-    const Clock::time_point deadline = Clock::now() + kLingerTime;
+    const Clock::time_point deadline =
+        Clock::now() + (is_reserved_ ? kReservedLingerTime : kLingerTime);
     const std::uint64_t received_before = received_total_;
     input_max_ = kBodyReadAheadBytes;
     while (received_total_ - received_before < kLingerBytesMax) {

@@ -146,6 +146,7 @@ private:
     struct BodyRead {
         BodyEnd end = BodyEnd::kComplete;
         std::optional<GateError> refusal;
+        std::optional<HttpResponse> answer;  // of the hook grow_body, instead of `refusal`
     };
     /// Appends the body to `body`, or counts and drops it when `body` is null.
     boost::asio::awaitable<BodyRead> read_body(const HttpRequestHead& head, std::string* body,
@@ -154,7 +155,11 @@ private:
     struct BodyProgress {
         ChunkDecoder chunks;
         std::uint64_t received = 0;
+        std::optional<HttpResponse> answer;  // grow_body has refused the body
     };
+    /// Makes room for `more` bytes of a chunked body, if the hook allows it.
+    bool grow_body(const HttpRequestHead& head, std::string& body, std::size_t more,
+                   std::size_t bytes_max, BodyProgress& progress);
     tl::expected<bool, GateError> take_body(const HttpRequestHead& head, std::string* body,
                                             std::size_t bytes_max, BodyProgress& progress);
     [[nodiscard]] std::size_t body_limit(const HttpRequestHead& head) const;
@@ -165,6 +170,8 @@ private:
     boost::asio::awaitable<bool> refuse_request(HttpRequestHead head, HttpResponse response,
                                                 bool is_last, HttpAccess access);
     boost::asio::awaitable<void> refuse_and_close(GateError refusal, std::string request_id,
+                                                  HttpAccess access, Headers more);
+    boost::asio::awaitable<void> answer_and_close(HttpResponse response, std::string request_id,
                                                   HttpAccess access, Headers more);
     boost::asio::awaitable<void> linger();
     void log(HttpAccess& access, Clock::time_point begin);

@@ -151,6 +151,9 @@ struct HttpServerOptions {
     /// Decides from the head alone, before the body is read: an answer refuses the request (401,
     /// 404, 405, 415, 429, 503 …). May set head.ticket.
     std::function<std::optional<HttpResponse>(HttpRequestHead&)> admit;
+    /// A chunked body is about to need `bytes` of memory in all, more than it was asked for before.
+    /// An answer refuses it and closes the connection. What has a length is for admit to count.
+    std::function<std::optional<HttpResponse>(const HttpRequestHead&, std::size_t bytes)> grow_body;
     std::function<void(const HttpAccess&)> on_access;
 };
 

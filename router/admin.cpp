@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "proto/json.h"
+#include "router/replica_url.h"
 
 namespace router {
 namespace {
@@ -44,6 +45,10 @@ proto::Json replica_json(const Replica& replica, Clock::time_point now) {
                      {"breaker", std::string(name_of(replica.breaker.state()))},
                      {"in_flight", replica.account ? replica.account->sequences() : 0},
                      {"eta_s", replica.eta_s}};
+    if (replica.same_as) {
+        json["not_used"] = "it is replica " + std::to_string(*replica.same_as) +
+                           ", which is known by another address";
+    }
     json["report"] = proto::Json();
     if (const auto& status = replica.status) {
         json["report"] = {{"age_ms", milliseconds(now - replica.status_at)},
@@ -184,14 +189,19 @@ proto::Result<int> Admin::add(const std::string& body) {
     const proto::Json json = proto::Json::parse(body, nullptr, false);
     const bool is_good =
         json.is_object() && json.size() == 1 && json.contains("url") && json.at("url").is_string();
-    const std::string url = is_good ? json.at("url").get<std::string>() : "";
-    const std::optional<proto::UrlParts> parts = proto::parse_http_url(url);
-    if (!parts || parts->endpoint.port == 0 || parts->target != "/") {
+    if (!is_good) {
         return proto::fail(proto::ErrorCode::kInvalidValue,
                            R"(The body is {"url": "http://HOST:PORT"}.)", "url");
     }
+    const std::string url = json.at("url").get<std::string>();
+    const proto::Result<proto::Endpoint> endpoint = parse_replica_url(url);
+    if (!endpoint) return tl::unexpected(endpoint.error());
+    if (is_own_endpoint(*endpoint, services_.server.address(), services_.server.port())) {
+        return proto::fail(proto::ErrorCode::kInvalidValue,
+                           "'" + proto::printable(url) + "' is this router itself.", "url");
+    }
     for (const auto& [index, replica] : services_.set.replicas()) {
-        if (replica.endpoint.text() != parts->endpoint.text()) continue;
+        if (replica.endpoint.text() != endpoint->text()) continue;
         if (replica.is_leaving) {  // it is wanted again
             const int back = index;
             (void)services_.set.set_drain(back, false, Clock::now());
@@ -204,7 +214,7 @@ proto::Result<int> Admin::add(const std::string& body) {
         return proto::fail(proto::ErrorCode::kInvalidValue, "There are 256 replicas already.",
                            "url");
     }
-    const int index = services_.set.add_fixed(url, parts->endpoint, Clock::now()).index;
+    const int index = services_.set.add_fixed(url, *endpoint, Clock::now()).index;
     spdlog::info("event=admin action=add replica={} url={}", index, proto::printable(url));
     services_.on_suspicion(index);  // look at it
     return index;

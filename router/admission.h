@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "router/charge.h"
 #include "router/key_ring.h"
@@ -14,8 +13,8 @@ namespace router {
 struct Admission {
     Clock::time_point arrival;
     std::shared_ptr<const Caller> caller;
-    std::optional<BodyBudget::Share> share;  // of generations whose length is known
-    WaitQueue::Arrival arrival_place;        // of generations, until the request has been read
+    BodyBudget::Share share;           // of what is received of the body, or announced to come
+    WaitQueue::Arrival arrival_place;  // of generations, until the request has been read
 };
 
 /// The ticket of an accepted request, as admit() has left it; null for a refused one.

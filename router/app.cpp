@@ -15,6 +15,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "router/log_sink.h"
+#include "router/replica_url.h"
+
 namespace router {
 namespace {
 
@@ -33,7 +36,10 @@ constexpr int kCertificateDaysShort = 14;
 /// Ends the process without destructors. Requests that still live are coroutines waiting in the
 /// loop and would, destroyed with it, give back grants and memory to parts that are gone already.
 [[noreturn]] void leave_at_once(int code) {
-    spdlog::default_logger()->flush();
+    for (const auto& sink : spdlog::default_logger()->sinks()) {
+        sink->flush();
+        if (auto* own = dynamic_cast<LogSink*>(sink.get())) own->say_farewell();
+    }
     ::_exit(code);
 }
 
@@ -196,6 +202,9 @@ proto::HttpServerOptions App::server_options() const {
     // The members it calls exist by the time the server accepts.
     auto* self = const_cast<App*>(this);
     options.admit = [self](proto::HttpRequestHead& head) { return self->handlers_.admit(head); };
+    options.grow_body = [self](const proto::HttpRequestHead& head, std::size_t bytes) {
+        return self->handlers_.admit_body(head, bytes);
+    };
     options.on_access = [self](const proto::HttpAccess& access) {
         self->access_log_.on_access(access);
     };
@@ -204,9 +213,12 @@ proto::HttpServerOptions App::server_options() const {
 
 void App::add_fixed_replicas() {
     for (const std::string& url : config_.replica_urls) {
-        const std::optional<proto::UrlParts> parts = proto::parse_http_url(url);
-        if (!parts) throw std::runtime_error("--replica: '" + url + "' is not http://HOST:PORT");
-        set_.add_fixed(url, parts->endpoint, Clock::now());
+        const proto::Result<proto::Endpoint> endpoint = parse_replica_url(url);
+        if (!endpoint) throw std::runtime_error("--replica: " + endpoint.error().message);
+        if (is_own_endpoint(*endpoint, server_.address(), server_.port())) {
+            throw std::runtime_error("--replica: '" + url + "' is this router itself");
+        }
+        set_.add_fixed(url, *endpoint, Clock::now());
     }
 }
 
@@ -218,7 +230,9 @@ int App::run() {
         config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
     const std::string line = std::string(tls_ ? "listening on https://" : "listening on http://") +
                              host + ":" + std::to_string(server_.port()) + "\n";
-    if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
+    proto::Outlet out(STDERR_FILENO);
+    (void)out.add(line);
+    if (!out.flush_within(LogSink::kFarewell)) {
         spdlog::debug("event=no_stderr");
     }
     for (const auto& [index, replica] : set_.replicas())
@@ -256,6 +270,7 @@ asio::awaitable<void> App::tick() {
         const auto [error] = co_await ticker_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (error) co_return;
         const auto now = Clock::now();
+        spdlog::default_logger()->flush();  // what a slow reader of the log has left
         metrics_.loop_lag_seconds->Observe(std::chrono::duration<double>(now - due).count());
         metrics_.connections->Set(static_cast<double>(server_.stats().connections));
         // Late by more than a second: this process was stopped, and all waits begin anew.

@@ -44,6 +44,9 @@ public:
     int run();
 
     [[nodiscard]] boost::asio::any_io_executor executor() { return loop_.get_executor(); }
+    void count_dropped_lines(std::uint64_t count) {
+        metrics_.log_lines_dropped->Increment(static_cast<double>(count));
+    }
 
 private:
     boost::asio::awaitable<void> read_announcements(int fd);

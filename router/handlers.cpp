@@ -1,6 +1,7 @@
 #include "router/handlers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <utility>
 #include <variant>
@@ -209,17 +210,23 @@ std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head)
     if (const auto refusal = services_.dispatcher.refuse_early(is_generation(head.path), key)) {
         return proto::error_response(*refusal);
     }
-    if (!is_generation(head.path)) return std::nullopt;
-    admission->arrival_place = services_.dispatcher.arrive(key);
+    if (is_generation(head.path)) {
+        admission->arrival_place = services_.dispatcher.arrive(key);
+    }
     // A body longer than its limit is refused by the server next and takes nothing.
     if (head.content_length && *head.content_length <= body_bytes_max()) {
-        admission->share = services_.dispatcher.bodies().take(*head.content_length, key);
-        if (!admission->share) {
-            return proto::error_response(
-                services_.dispatcher.refuse_body(*head.content_length, key));
-        }
+        return admit_body(head, *head.content_length);
     }
     return std::nullopt;
+}
+
+std::optional<proto::HttpResponse> Handlers::admit_body(const proto::HttpRequestHead& head,
+                                                        std::size_t bytes) {
+    const std::shared_ptr<Admission> admission = admission_of(head.ticket);
+    const KeyId key = admission->caller->key;
+    BodyBudget::Share& share = admission->share;
+    if (services_.dispatcher.bodies().grow(share, bytes, key)) return std::nullopt;
+    return proto::error_response(services_.dispatcher.refuse_body(bytes - share.bytes(), key));
 }
 
 std::size_t Handlers::body_bytes_max() const {
@@ -227,36 +234,32 @@ std::size_t Handlers::body_bytes_max() const {
         proto::body_bytes_max(static_cast<std::size_t>(services_.set.context_tokens_max())));
 }
 
-/// A large body is read on another thread, while this one goes on relaying.
-asio::awaitable<void> Handlers::read_large_body(const proto::HttpRequest& request,
+/// A large body is read on another thread, while this one goes on relaying. Nothing is read for a
+/// client that has left before its turn came.
+asio::awaitable<void> Handlers::read_large_body(proto::HttpExchange& exchange,
                                                 const JobContext& context,
                                                 std::optional<proto::Result<GenerationJob>>& job) {
     // A copy, since answers teach the original meanwhile; its averages are few.
     const Estimator estimator = services_.estimator;
+    const proto::HttpRequest& request = exchange.request();
     std::function<void()> read = [&] { job.emplace(parse_job(request, estimator, context)); };
-    co_await services_.parse_pool.run(std::move(read));
+    const auto has_left = std::make_shared<std::atomic<bool>>(false);
+    exchange.on_disconnect([has_left] { *has_left = true; });
+    ParsePool::Unwanted is_unwanted = has_left;
+    co_await services_.parse_pool.run(std::move(read), std::move(is_unwanted));
+    exchange.on_disconnect({});
 }
 
 asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     const auto began = Clock::now();
     const std::shared_ptr<Admission> admission = admission_of(exchange.request().ticket);
-    if (!admission->share) {  // a chunked body, whose length is known only now
-        const std::size_t bytes = exchange.request().body.size();
-        const KeyId key = admission->caller->key;
-        admission->share = services_.dispatcher.bodies().take(bytes, key);
-        if (!admission->share) {
-            proto::HttpResponse refusal =
-                proto::error_response(services_.dispatcher.refuse_body(bytes, key));
-            (void)co_await exchange.send(std::move(refusal));
-            co_return;
-        }
-    }
     const JobContext context{.hash_key = services_.hash_key,
                              .caller = admission->caller,
                              .isolates_keys = services_.config.affinity_isolate_keys};
     std::optional<proto::Result<GenerationJob>> read;
     if (exchange.request().body.size() > kParseInlineBytesMax) {
-        co_await read_large_body(exchange.request(), context, read);
+        co_await read_large_body(exchange, context, read);
+        if (!read) co_return;  // the client has left
     } else {
         read.emplace(parse_job(exchange.request(), services_.estimator, context));
     }
@@ -273,7 +276,7 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
         co_return;
     }
     job->arrival = admission->arrival;
-    job->body_share = std::move(*admission->share);
+    job->body_share = std::move(admission->share);
     admission->arrival_place.release();  // it takes its place in the queue, or starts, at once
     Generation generation(services_, exchange, std::move(*job));
     co_await generation.run();

@@ -33,6 +33,9 @@ public:
 
     /// Decides on the head alone; takes body memory for the request where its length is known.
     std::optional<proto::HttpResponse> admit(proto::HttpRequestHead& head);
+    /// Takes body memory for a chunked body as it comes.
+    std::optional<proto::HttpResponse> admit_body(const proto::HttpRequestHead& head,
+                                                  std::size_t bytes);
 
     boost::asio::awaitable<void> serve(proto::HttpExchange& exchange) {
         return routes_.serve(exchange);
@@ -49,7 +52,7 @@ public:
 
 private:
     boost::asio::awaitable<void> generate(proto::HttpExchange& exchange);
-    boost::asio::awaitable<void> read_large_body(const proto::HttpRequest& request,
+    boost::asio::awaitable<void> read_large_body(proto::HttpExchange& exchange,
                                                  const JobContext& context,
                                                  std::optional<proto::Result<GenerationJob>>& job);
     boost::asio::awaitable<void> list_models(proto::HttpExchange& exchange);

@@ -1,13 +1,19 @@
 #include "router/log_sink.h"
 
-#include <cerrno>
-#include <string_view>
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <unistd.h>
 
 namespace router {
+
+void LogSink::say_farewell() {
+    write_out();
+    (void)outlet_.flush_within(kFarewell);
+}
+
+void LogSink::tell_dropped(std::function<void(std::uint64_t)> on_dropped) {
+    on_dropped_ = std::move(on_dropped);
+}
 
 void LogSink::batch_on(std::optional<boost::asio::any_io_executor> loop) {
     write_out();
@@ -35,14 +41,25 @@ void LogSink::sink_it_(const spdlog::details::log_msg& message) {
 }
 
 void LogSink::write_out() {
-    std::string_view rest = batch_;
-    while (!rest.empty()) {
-        const ssize_t count = ::write(fd_, rest.data(), rest.size());
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) break;  // nobody reads any more; a log is no reason to end
-        rest.remove_prefix(static_cast<std::size_t>(count));
+    if (!batch_.empty()) {
+        (void)outlet_.add(batch_);
+        batch_.clear();
     }
-    batch_.clear();
+    if (outlet_.flush()) say_dropped();
+    const std::uint64_t dropped = outlet_.dropped_total();
+    if (dropped != told_total_ && on_dropped_) on_dropped_(dropped - told_total_);
+    told_total_ = dropped;
+}
+
+/// The reader is back, as far as one can tell; should this line fail, it is one of the dropped.
+void LogSink::say_dropped() {
+    const std::uint64_t dropped = outlet_.take_dropped();
+    if (dropped == 0) return;
+    const std::string text = "event=log_resumed lines_dropped=" + std::to_string(dropped);
+    spdlog::memory_buf_t line;
+    formatter_->format({"router", spdlog::level::warn, text}, line);
+    (void)outlet_.add({line.data(), line.size()});
+    (void)outlet_.flush();
 }
 
 }  // namespace router

@@ -48,7 +48,9 @@ int main(int argc, char** argv) {
         const router::Config config = router::parse_command_line(argc, argv);
         const auto log_sink = set_up_log(config.log_level);
         router::App app(config);
-        const router::LogBatching batching(*log_sink, app.executor());
+        const router::LogBatching batching(*log_sink, app.executor(), [&app](std::uint64_t count) {
+            app.count_dropped_lines(count);
+        });
         return app.run();
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) {  // --help, --version

@@ -143,6 +143,9 @@ void Metrics::make_own_series() {
     poison_requests =
         &make.counters("poison_requests_total", "Requests that were on two instances as they died.")
              .Add({});
+    log_lines_dropped =
+        &make.counters("log_lines_dropped_total", "Lines of the log that its reader did not take.")
+             .Add({});
     add_each(make.counters("client_aborts_total", "Requests whose client left, by phase."), "phase",
              kPhaseNames, client_aborts);
     cancel_seconds = &make.histograms("cancel_seconds",

@@ -144,6 +144,7 @@ public:
     std::array<prometheus::Counter*, kRetryReasonCount> retries{};
     prometheus::Counter* retry_budget_exhausted = nullptr;
     prometheus::Counter* poison_requests = nullptr;
+    prometheus::Counter* log_lines_dropped = nullptr;
     std::array<prometheus::Counter*, kPhaseCount> client_aborts{};
     prometheus::Histogram* cancel_seconds = nullptr;
     std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled

@@ -37,23 +37,24 @@ ParsePool::~ParsePool() {
     threads_.join();
 }
 
-asio::awaitable<void> ParsePool::run(std::function<void()> job) {
+asio::awaitable<void> ParsePool::run(std::function<void()> job, Unwanted is_unwanted) {
     if (!has_threads_) {
         job();
         co_return;
     }
     const auto wait = std::make_shared<Wait>(loop_);
-    asio::post(threads_, [wait, loop = loop_, work = std::move(job)] {
-        try {
-            work();
-        } catch (...) {
-            wait->failure = std::current_exception();
-        }
-        asio::post(loop, [wait] {
-            wait->has_ended = true;
-            wait->ended.cancel();
-        });
-    });
+    asio::post(threads_,
+               [wait, loop = loop_, work = std::move(job), unwanted = std::move(is_unwanted)] {
+                   try {
+                       if (!unwanted || !*unwanted) work();
+                   } catch (...) {
+                       wait->failure = std::current_exception();
+                   }
+                   asio::post(loop, [wait] {
+                       wait->has_ended = true;
+                       wait->ended.cancel();
+                   });
+               });
     while (!wait->has_ended) {
         (void)co_await wait->ended.async_wait(asio::as_tuple(asio::use_awaitable));
     }

@@ -6,8 +6,10 @@
 // copies of what the decision thread may change. It must not log.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -27,8 +29,10 @@ public:
     ParsePool(const ParsePool&) = delete;
     ParsePool& operator=(const ParsePool&) = delete;
 
-    /// Completes on the loop when `job` has returned. What it throws is thrown here.
-    boost::asio::awaitable<void> run(std::function<void()> job);
+    using Unwanted = std::shared_ptr<const std::atomic<bool>>;
+    /// Completes on the loop when `job` has returned. What it throws is thrown here. When
+    /// `is_unwanted` is set before its turn comes, it is not run.
+    boost::asio::awaitable<void> run(std::function<void()> job, Unwanted is_unwanted = {});
 
 private:
     boost::asio::any_io_executor loop_;

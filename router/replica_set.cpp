@@ -102,10 +102,21 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
     Replica* known = find(index);
     if (known == nullptr) return Report::kWrongInstance;  // removed meanwhile
     Replica& replica = *known;
-    if (status.instance != replica.instance()) {
-        if (replica.is_announced) return Report::kWrongInstance;
-        start_instance(replica, status.instance, now);
+    const bool is_new = status.instance != replica.instance();
+    if (is_new && replica.is_announced) return Report::kWrongInstance;
+    if (!replica.is_announced && (is_new || replica.state == ReplicaState::kDown)) {
+        const std::optional<int> holder = holder_of(status.instance, index);
+        if (holder && replica.same_as != holder) {
+            spdlog::warn("event=same_process replica={} as={} url={}", index, *holder,
+                         proto::printable(replica.url));
+        }
+        replica.same_as = holder;
+        if (holder) {
+            refresh(replica, now);
+            return Report::kSameProcess;
+        }
     }
+    if (is_new) start_instance(replica, status.instance, now);
     // A poll repeats the number of the last event; only an older one is out of order.
     const bool is_behind = replica.seq && status.seq < *replica.seq;
     if (is_behind && *replica.seq - status.seq <= kSeqBehindMax) return Report::kStale;
@@ -131,6 +142,15 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
 void ReplicaSet::on_stream_opened(int index) {
     Replica* replica = find(index);
     if (replica != nullptr) replica->seq.reset();
+}
+
+/// The replica that talks to this process already.
+std::optional<int> ReplicaSet::holder_of(const std::string& instance, int but) const {
+    for (const auto& [index, replica] : replicas_) {
+        const bool is_there = replica.account && replica.state != ReplicaState::kDown;
+        if (index != but && is_there && replica.instance() == instance) return index;
+    }
+    return std::nullopt;
 }
 
 void ReplicaSet::on_gone(int index, Clock::time_point now) {
@@ -422,7 +442,7 @@ ReplicaState ReplicaSet::observed_state(const Replica& replica, Clock::time_poin
     if (replica.is_announced) {
         if (const auto state = state_by_announcement(replica.announced)) return *state;
     }
-    if (replica.is_gone) return ReplicaState::kDown;
+    if (replica.is_gone || replica.same_as) return ReplicaState::kDown;
     if (!replica.status) {
         const bool is_overdue = now - replica.watched_since >= limits_.silence_down;
         return is_overdue ? ReplicaState::kDown : ReplicaState::kStarting;

@@ -67,7 +67,8 @@ struct Replica {
     std::optional<std::uint64_t> seq;  // of the last report; none when a new stream counts anew
     Clock::time_point watched_since;   // when reports began to be due
     Clock::time_point step_changed_at;
-    bool is_gone = false;  // refused us; cleared by a report
+    bool is_gone = false;        // refused us; cleared by a report
+    std::optional<int> same_as;  // it is that replica's process by another address: not used
     std::optional<Clock::time_point> saturated_until;
     std::optional<Clock::time_point> saturated_at;
 
@@ -113,7 +114,12 @@ public:
     Replica& add_fixed(const std::string& url, proto::Endpoint endpoint, Clock::time_point now);
     /// Returns false for a URL that is none, or an index of a fixed replica.
     bool announce(const proto::ReplicaAnnouncement& announcement, Clock::time_point now);
-    enum class Report : std::uint8_t { kAccepted, kStale, kWrongInstance };
+    enum class Report : std::uint8_t {
+        kAccepted,
+        kStale,
+        kWrongInstance,
+        kSameProcess,  // as another replica, which has it
+    };
     Report on_report(int index, const proto::ReplicaStatus& status, Clock::time_point now);
     /// A status stream of it was opened: its reports are numbered as it likes.
     void on_stream_opened(int index);
@@ -170,6 +176,7 @@ public:
     std::function<void(InstanceRef)> on_instance_end;
 
 private:
+    [[nodiscard]] std::optional<int> holder_of(const std::string& instance, int but) const;
     void refresh(Replica& replica, Clock::time_point now);
     void keep_a_way_in();
     [[nodiscard]] ReplicaState observed_state(const Replica& replica, Clock::time_point now) const;

@@ -201,7 +201,7 @@ bool StatusFollower::take_report(Watch& watch, const std::string& json) {
     }
     const ReplicaSet::Report report = set_.on_report(watch.index, *status, Clock::now());
     watch.stream_instance = status->instance;
-    return report != ReplicaSet::Report::kWrongInstance;
+    return report == ReplicaSet::Report::kAccepted || report == ReplicaSet::Report::kStale;
 }
 
 asio::awaitable<bool> StatusFollower::poll(Watch& watch) {

@@ -276,4 +276,15 @@ std::optional<BodyBudget::Share> BodyBudget::take(std::size_t bytes, KeyId key) 
     return Share(this, key, bytes);
 }
 
+bool BodyBudget::grow(Share& share, std::size_t bytes, KeyId key) {
+    if (bytes <= share.bytes_) return true;
+    assert((share.budget_ == nullptr || share.key_ == key) && "a share has one owner");
+    std::optional<Share> more = take(bytes - share.bytes_, key);
+    if (!more) return false;
+    more->bytes_ += std::exchange(share.bytes_, 0);
+    share.budget_ = nullptr;  // `more` holds its bytes now
+    share = std::move(*more);
+    return true;
+}
+
 }  // namespace router

@@ -188,6 +188,7 @@ public:
         Share& operator=(Share&& other) noexcept;
         ~Share() { release(); }
         void release();
+        [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
     private:
         friend class BodyBudget;
@@ -200,6 +201,9 @@ public:
 
     /// nullopt when `bytes` do not fit, in all or into the key's half.
     [[nodiscard]] std::optional<Share> take(std::size_t bytes, KeyId key = kAnonymousKey);
+    /// Makes `share` one of `bytes` in all, if it is not yet; false leaves it as it is. A share
+    /// that holds something stays with its key.
+    [[nodiscard]] bool grow(Share& share, std::size_t bytes, KeyId key = kAnonymousKey);
     /// Whether it is the key's half that `bytes` do not fit into.
     [[nodiscard]] bool is_share_full(std::size_t bytes, KeyId key) const;
     std::size_t bytes_used() const { return bytes_used_; }

@@ -88,10 +88,6 @@ std::string time_text() {
     return text.data();
 }
 
-void put(std::FILE* file, std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), file);
-}
-
 }  // namespace
 
 std::vector<std::string> board_rows(const Fleet& fleet, TimePoint now, bool is_coloured) {
@@ -126,17 +122,22 @@ Console::Console() {
     is_coloured_ = is_terminal_ && std::getenv("NO_COLOR") == nullptr;
 }
 
+Console::~Console() {
+    (void)out_.flush_within(kFarewell);
+    (void)error_.flush_within(kFarewell);
+}
+
 void Console::print(std::string_view line) {
-    lift();
-    put(stdout, std::string(line) + "\n");
-    settle();
+    say(out_, std::string(line) + "\n");
 }
 
 void Console::draw(const std::vector<std::string>& rows) {
-    if (!is_terminal_) return;
-    lift();
+    // A terminal that is held gets the board as it is when it goes on, not all those between.
+    if (!is_terminal_ || !out_.flush()) return;
+    const std::string old = lift();
     rows_ = rows;
-    settle();
+    (void)out_.add(old + settle());
+    (void)out_.flush();
 }
 
 void Console::freeze() {
@@ -145,10 +146,8 @@ void Console::freeze() {
 
 void Console::log(std::string_view level, std::string_view process, std::string_view text) {
     if (is_error_terminal_ && !rows_.empty() && level == "info") return;
-    lift();
-    put(stderr, time_text() + " " + std::string(level) + " " + std::string(process) + " " +
+    say(error_, time_text() + " " + std::string(level) + " " + std::string(process) + " " +
                     std::string(text) + "\n");
-    settle();
 }
 
 void Console::log_child(std::string_view process, std::string_view line) {
@@ -156,21 +155,41 @@ void Console::log_child(std::string_view process, std::string_view line) {
         line.find(" error") == std::string_view::npos) {
         return;  // the operator watches a board, not a log; `quadriga why N` has the lines
     }
-    lift();
-    put(stderr, "[" + std::string(process) + "] " + std::string(line) + "\n");
-    settle();
+    say(error_, "[" + std::string(process) + "] " + std::string(line) + "\n");
 }
 
-void Console::lift() {
-    if (!rows_.empty()) put(stdout, "\x1b[" + std::to_string(rows_.size()) + "A\r\x1b[J");
-    std::fflush(stdout);
+void Console::flush() {
+    (void)out_.flush();
+    if (!error_.flush()) return;
+    const std::uint64_t dropped = error_.take_dropped();
+    if (dropped == 0) return;
+    log("warn", "launcher", std::to_string(dropped) + " lines were dropped: nobody read them");
 }
 
-void Console::settle() {
+void Console::say(proto::Outlet& where, const std::string& line) {
+    if (rows_.empty()) {
+        (void)where.add(line);
+        (void)where.flush();
+        return;
+    }
+    (void)out_.add(lift());
+    (void)out_.flush();
+    (void)where.add(line);
+    (void)where.flush();
+    (void)out_.add(settle());
+    (void)out_.flush();
+}
+
+std::string Console::lift() const {
+    return rows_.empty() ? "" : "\x1b[" + std::to_string(rows_.size()) + "A\r\x1b[J";
+}
+
+std::string Console::settle() const {
     // No line may wrap, or the next lift would miss the board's first row: cut at the right edge.
+    std::string text;
     for (const std::string& row : rows_)
-        put(stdout, "\x1b[?7l" + row + "\x1b[?7h\n");
-    std::fflush(stdout);
+        text += "\x1b[?7l" + row + "\x1b[?7h\n";
+    return text;
 }
 
 }  // namespace deploy

@@ -3,11 +3,15 @@
 // elsewhere.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <unistd.h>
+
 #include "deploy/launcher/fleet.h"
+#include "proto/outlet.h"
 
 namespace deploy {
 
@@ -17,11 +21,18 @@ std::vector<std::string> board_rows(const Fleet& fleet, TimePoint now, bool is_c
 /// One replica as a plain line: "replica 2  LOADING     31 MiB".
 std::string plain_row(const Fleet& fleet, int replica, TimePoint now);
 
-/// Owns the launcher's stdout (plan, board) and stderr (log). Launcher thread only.
+/// Owns the launcher's stdout (plan, board) and stderr (log). Waits for no reader: what is not
+/// taken waits, at most proto::kOutletBytesMax, and what is more is dropped. Launcher thread only.
 class Console {
 public:
+    /// What a slow reader gets at the end.
+    static constexpr std::chrono::milliseconds kFarewell{500};
+
     /// Looks at descriptors 1 and 2 to choose the form.
     Console();
+    ~Console();
+    Console(const Console&) = delete;
+    Console& operator=(const Console&) = delete;
 
     bool has_board() const { return is_terminal_; }
     bool is_coloured() const { return is_coloured_; }
@@ -37,10 +48,17 @@ public:
     /// A line of a child, which carries its own time and level; `process` goes before it.
     void log_child(std::string_view process, std::string_view line);
 
-private:
-    void lift();    // takes the board away, to write above it
-    void settle();  // puts it back
+    /// Tries again what a reader did not take; says how many lines he has missed. To be called
+    /// once per second.
+    void flush();
 
+private:
+    void say(proto::Outlet& where, const std::string& line);  // above the board
+    [[nodiscard]] std::string lift() const;    // takes the board away, to write above it
+    [[nodiscard]] std::string settle() const;  // puts it back
+
+    proto::Outlet out_{STDOUT_FILENO};
+    proto::Outlet error_{STDERR_FILENO};
     bool is_terminal_ = false;
     bool is_error_terminal_ = false;
     bool is_coloured_ = false;

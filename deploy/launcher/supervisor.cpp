@@ -231,6 +231,7 @@ void Supervisor::every_second() {
                                   poll_replica(static_cast<int>(i), std::chrono::seconds(2)),
                                   boost::asio::detached);
         }
+        console_.flush();
         notifier_.send("WATCHDOG=1");
         every_second();
     });

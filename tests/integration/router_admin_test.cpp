@@ -145,6 +145,42 @@ TEST(RouterAdminTest, AReplicaIsAddedOnceAndServes) {
     EXPECT_EQ(more.arrivals(), 1U);
 }
 
+TEST(RouterAdminTest, AnAddressThatCannotBeAReplicasIsRefusedWithTheReason) {
+    AdminFleet fleet(1);
+    const std::string own = std::to_string(fleet.port());
+    const std::pair<std::string, std::string> cases[] = {
+        {"http://a b:1", "no valid host"},
+        {std::string("http://a\0b:1", 12), "no valid host"},
+        {"http://u@host:1", "names a user"},
+        {"http://host:0", "port 0"},
+        {"http://host:65536", "no valid host or port"},
+        {"http://host:1/v1", "behind the port"},
+        {"http://host:1?x", "behind the port"},
+        {"https://host:1", "http://"},
+        {"http://" + std::string(300, 'a') + ":1", "300 bytes"},
+        {"http://127.0.0.1:" + own, "this router itself"},
+        {"http://localhost:" + own + "/", "this router itself"},
+    };
+    for (const auto& [url, why] : cases) {
+        const AdminAnswer refused = fleet.post("/admin/replicas", json{{"url", url}}.dump());
+        EXPECT_EQ(refused.status, 400) << url;
+        EXPECT_THAT(refused.body.dump(), testing::HasSubstr(why)) << url;
+    }
+    EXPECT_EQ(fleet.get("/admin/replicas").body["replicas"].size(), 1U);
+}
+
+TEST(RouterAdminTest, AnotherAddressOfAReplicaIsNotUsedAndSaysWhy) {
+    AdminFleet fleet(1);
+    const std::string other = "http://localhost:" + std::to_string(fleet.fleet.fakes[0]->port());
+    EXPECT_EQ(fleet.post("/admin/replicas", json{{"url", other}}.dump()).status, 200);
+    ASSERT_TRUE(
+        fleet.fleet.router->process().wait_line({"event=same_process", "replica=1", "as=0"}));
+    const json second = fleet.get("/admin/replicas").body["replicas"][1];
+    EXPECT_EQ(second["state"], "DOWN");
+    EXPECT_THAT(second["not_used"].dump(), testing::HasSubstr("it is replica 0"));
+    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
+}
+
 TEST(RouterAdminTest, BadOrdersAreRefusedAndChangeNothing) {
     AdminFleet fleet(1);
     for (const char* target :

@@ -81,6 +81,40 @@ TEST(RouterLimitsTest, OneConnectionTooManyIsClosedAndCounted) {
                 ContainsRegex("connections_rejected_total.reason=\"connections_max\". [1-9]"));
 }
 
+constexpr const char* kBytesHeld = "quadriga_router_body_bytes";
+
+TEST(RouterLimitsTest, ABodyIsCountedWhileItArrivesOnEveryPath) {
+    Fleet fleet(1, {}, {"--bodies-bytes-max", "10000"});
+    const std::string chunk = "bb8\r\n" + std::string(3000, ' ') + "\r\n";
+    for (const std::string path : {"/v1/chat/completions", "/tokenize"}) {
+        RawClient endless(fleet.router->port());
+        endless.send("POST " + path +
+                     " HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk);
+        while (fleet.router->metric(kBytesHeld) < 3000) {
+        }
+        const Answer refused = post(fleet.router->port(), path, std::string(7001, ' '));
+        EXPECT_EQ(refused.status, 429) << path << ": another has too little left";
+        endless.send(chunk + chunk + chunk);
+        const Answer full = endless.read_answer();
+        EXPECT_EQ(full.status, 429) << path;
+        EXPECT_THAT(full.body, HasSubstr("queue_full"));
+        EXPECT_NE(full.header("Retry-After"), "");
+        while (fleet.router->metric(kBytesHeld) != 0) {
+        }
+    }
+    RawClient promised(fleet.router->port());
+    promised.send("POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 6000\r\n\r\n");
+    while (fleet.router->metric(kBytesHeld) != 6000) {
+    }
+    const std::string text = R"({"content":")" + std::string(5000, 'x') + R"("})";
+    EXPECT_EQ(post(fleet.router->port(), "/tokenize", text).status, 429);
+    promised.close();
+    while (fleet.router->metric(kBytesHeld) != 0) {
+    }
+    EXPECT_EQ(post(fleet.router->port(), "/tokenize", text).status, 200);
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
 TEST(RouterLimitsTest, ARequestEndsAtItsTimeWhereverItIs) {
     Fleet fleet(1, {"--slots", "1"}, {"--total-max-s", "2", "--dispatch-ahead", "0"});
     RawClient streaming(fleet.router->port());
@@ -116,7 +150,7 @@ TEST(RouterLimitsTest, WhenDescriptorsRunOutMetricsAndAdminStillAnswer) {
     for (int i = 0; i < 60; ++i)
         holders.push_back(std::make_unique<RawClient>(router.port()));
     // Those inside do not answer a scrape, since they say nothing; those in the backlog are looked
-    // at one after the other and wait there for a second each, unless they leave.
+    // at one after the other and wait there for a quarter of a second each, unless they leave.
     holders.front()->ask("GET", "/health");
     EXPECT_EQ(holders.front()->read_answer().status, 200);
     const Answer admin = ask_unix(folder.path("admin.sock"), "GET", "/admin/replicas");

@@ -1,5 +1,6 @@
 // What clients, Prometheus and the launcher see of a router: relay byte for byte, endpoints,
 // announcements, inherited sockets, and the way out.
+#include <array>
 #include <csignal>
 
 #include <arpa/inet.h>
@@ -346,6 +347,43 @@ TEST(RouterSurfaceTest, AnInheritedListeningSocketIsServed) {
     EXPECT_EQ(
         proto::http_get("http://127.0.0.1:" + std::to_string(port) + "/health", kPatience).status,
         200);
+    ::close(listener);
+}
+
+TEST(RouterSurfaceTest, ALogThatNobodyReadsHoldsNoRequest) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(listener, 16), 0);
+    socklen_t size = sizeof address;
+    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    std::array<int, 2> log{};
+    ASSERT_EQ(::pipe2(log.data(), O_CLOEXEC), 0);
+    ::fcntl(log[1], F_SETPIPE_SZ, 4096);  // full after a few requests
+    Child router({std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router", "--port", "1",
+                  "--drain-grace-s", "0"},
+                 Child::Listen::kStdout, {{.fd = log[1], .as = 2}, {.fd = listener, .as = 3}},
+                 {"LISTEN_FDS=1"});
+    ::close(log[1]);
+    const int port = ntohs(address.sin_port);
+    constexpr int kRequests = 300;
+    for (int i = 0; i < kRequests; ++i)
+        ASSERT_EQ(fleet::get(port, "/v1/models").status, 200) << i;
+    router.signal(SIGTERM);
+    std::string text;
+    std::array<char, 4096> piece{};
+    for (ssize_t count = 0; (count = ::read(log[0], piece.data(), piece.size())) > 0;)
+        text.append(piece.data(), static_cast<std::size_t>(count));
+    EXPECT_EQ(router.wait_exit(), 0);
+    int lines = 0;
+    for (std::size_t at = text.find("path=/v1/models"); at != std::string::npos;
+         at = text.find("path=/v1/models", at + 1)) {
+        ++lines;
+    }
+    EXPECT_EQ(lines, kRequests) << "a reader that comes late gets all that fits into the bound";
+    ::close(log[0]);
     ::close(listener);
 }
 

@@ -1,5 +1,7 @@
 // The server's behaviour beyond the gate: answers, keep-alive, pipelining, bodies, timers, limits,
 // and the routes' standard answers.
+#include <algorithm>
+
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -179,6 +181,45 @@ TEST(HttpServerTest, TheTicketOfAdmissionLivesAsLongAsTheRequest) {
     server.accesses.take();
     server.loop.call([] {});
     EXPECT_TRUE(watched.expired());
+}
+
+TEST(HttpServerTest, AChunkedBodyAsksForItsMemoryAsItComesAndEndsWhereThatIsRefused) {
+    std::vector<std::size_t> asked;
+    std::weak_ptr<int> held;
+    HttpServerOptions options;
+    options.admit = [&](proto::HttpRequestHead& head) -> std::optional<proto::HttpResponse> {
+        const auto ticket = std::make_shared<int>(0);
+        held = ticket;
+        head.ticket = ticket;
+        return std::nullopt;
+    };
+    options.grow_body = [&](const proto::HttpRequestHead&,
+                            std::size_t bytes) -> std::optional<proto::HttpResponse> {
+        asked.push_back(bytes);
+        if (bytes <= 6000) return std::nullopt;
+        return proto::error_response({proto::ErrorCode::kQueueFull, "No memory."});
+    };
+    RunningServer server(std::move(options), echo);
+    const std::string head =
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const std::string chunk = "3e8\r\n" + std::string(1000, 'x') + "\r\n";
+    RawSocket good = server.connect();
+    good.send(head + chunk + chunk + chunk + "0\r\n\r\n");
+    EXPECT_THAT(good.read_answer(), HasSubstr("HTTP/1.1 200"));
+    RawSocket greedy = server.connect();
+    std::string much = head;
+    for (int i = 0; i < 8; ++i)
+        much += chunk;
+    greedy.send(much);  // and no end
+    const std::string answer = greedy.read_answer();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 429 "));
+    EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+    (void)server.accesses.take();
+    (void)server.accesses.take();
+    const bool is_held = server.loop.call([&] { return !held.expired(); });
+    EXPECT_FALSE(is_held) << "the memory is free while the client may still send";
+    EXPECT_EQ(std::count_if(asked.begin(), asked.end(), [](std::size_t n) { return n > 6000; }), 1);
+    EXPECT_LE(asked.size(), 10U) << "doubling, not a question for each piece";
 }
 
 TEST(HttpServerTest, ASlowHeadAndASlowBodyEndWith408) {

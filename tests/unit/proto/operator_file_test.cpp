@@ -1,12 +1,19 @@
-// What an operator names: files that are none, and TOML that nests too deeply.
+// What an operator names or leaves unread: files that are none, TOML that nests too deeply, and a
+// log whose reader has stopped.
+#include <array>
+#include <chrono>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/outlet.h"
 #include "proto/regular_file.h"
 #include "proto/tls.h"
 #include "proto/toml_depth.h"
@@ -15,6 +22,7 @@
 namespace proto_test {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 TEST(RegularFileTest, ReadsWhatIsOneAndWaitsForNothingElse) {
@@ -65,6 +73,65 @@ TEST(TomlDepthTest, CountsWhatNestsAndNothingElse) {
         rows += "[a.b]\nc = [[1.5], {d.e = 2}]\n";
     EXPECT_EQ(proto::toml_depth_error(rows), std::nullopt);
 }
+
+/// Both ends block, as those of a process that shares its stderr.
+struct Ends {
+    explicit Ends(bool is_socket) {
+        const int result = is_socket
+                               ? ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data())
+                               : ::pipe2(fds.data(), O_CLOEXEC);
+        if (result != 0) std::abort();
+    }
+    ~Ends() {
+        ::close(fds[0]);
+        ::close(fds[1]);
+    }
+    Ends(const Ends&) = delete;
+    Ends& operator=(const Ends&) = delete;
+    /// Everything up to now.
+    [[nodiscard]] std::string read_all() const {
+        const int flags = ::fcntl(fds[0], F_GETFL);
+        ::fcntl(fds[0], F_SETFL, flags | O_NONBLOCK);
+        std::string text;
+        std::array<char, 65536> piece{};
+        for (ssize_t count = 0; (count = ::read(fds[0], piece.data(), piece.size())) > 0;)
+            text.append(piece.data(), static_cast<std::size_t>(count));
+        return text;
+    }
+    std::array<int, 2> fds{-1, -1};
+};
+
+class OutletTest : public testing::TestWithParam<bool> {};
+
+TEST_P(OutletTest, AReaderThatStopsHoldsNobodyAndLosesOnlyWhatIsBeyondTheBound) {
+    const Ends ends(GetParam());
+    proto::Outlet outlet(ends.fds[1], 100'000);
+    EXPECT_EQ(::fcntl(ends.fds[1], F_GETFL) & O_NONBLOCK, 0) << "others write there too";
+    const std::string line(999, 'x');
+    int added = 0;
+    while (outlet.add(line + "\n")) {
+        (void)outlet.flush();
+        ++added;
+    }
+    EXPECT_FALSE(outlet.add("more\n" + line + "\n"));
+    EXPECT_FALSE(outlet.flush());
+    EXPECT_FALSE(outlet.flush_within(std::chrono::milliseconds(1)));
+    EXPECT_EQ(outlet.dropped_total(), 3U);
+    std::string text;
+    while (!outlet.is_empty()) {
+        text += ends.read_all();
+        (void)outlet.flush();
+    }
+    text += ends.read_all();
+    EXPECT_EQ(text.size(), 1000U * static_cast<std::size_t>(added)) << "no line is torn";
+    EXPECT_EQ(outlet.take_dropped(), 3U);
+    EXPECT_EQ(outlet.take_dropped(), 0U);
+    EXPECT_TRUE(outlet.add("end\n"));
+    EXPECT_TRUE(outlet.flush());
+    EXPECT_THAT(ends.read_all(), EndsWith("end\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(PipeAndSocket, OutletTest, testing::Bool());
 
 }  // namespace
 }  // namespace proto_test

@@ -101,5 +101,28 @@ TEST(LogSinkTest, WhatWaitsIsWrittenWhenTheLoopIsLeft) {
     EXPECT_EQ(pipe.take(), "two\n");
 }
 
+TEST(LogSinkTest, AReaderThatStopsHoldsNobodyAndHearsWhatHeMissed) {
+    const Pipe pipe;
+    std::uint64_t dropped = 0;
+    boost::asio::io_context loop;
+    const auto sink = std::make_shared<LogSink>(pipe.write_end());
+    const auto logger = logger_of(sink);
+    const LogBatching batching(*sink, loop.get_executor(),
+                               [&](std::uint64_t count) { dropped += count; });
+    const std::string line(1000, 'x');
+    for (int i = 0; i < 2000; ++i)
+        logger->warn(line);
+    EXPECT_GT(dropped, 500U);
+    EXPECT_LT(dropped, 1000U) << "a MiB of them waits";
+    std::string text;
+    for (std::string piece = pipe.take(); !piece.empty(); piece = pipe.take()) {
+        text += piece;
+        logger->flush();
+    }
+    EXPECT_EQ(text.find("event=log_resumed lines_dropped=" + std::to_string(dropped) + "\n") % 1001,
+              0U)
+        << "behind whole lines";
+}
+
 }  // namespace
 }  // namespace router

@@ -57,6 +57,28 @@ TEST(ParsePoolTest, AsManyJobsRunAtOnceAsThereAreThreads) {
     EXPECT_EQ(order.size(), 4U);
 }
 
+TEST(ParsePoolTest, AJobThatNobodyWantsAnyMoreIsNotRun) {
+    asio::io_context loop(1);
+    ParsePool pool(loop.get_executor(), 1);
+    std::promise<void> first_may_end;
+    bool has_run = false;
+    const auto unwanted = std::make_shared<std::atomic<bool>>(false);
+    std::function<void()> first = [&] { first_may_end.get_future().wait(); };
+    std::function<void()> second = [&] { has_run = true; };
+    ParsePool::Unwanted wish = unwanted;
+    int ended = 0;
+    asio::co_spawn(loop, pool.run(std::move(first)), [&](std::exception_ptr) { ++ended; });
+    asio::co_spawn(loop, pool.run(std::move(second), std::move(wish)),
+                   [&](std::exception_ptr) { ++ended; });
+    asio::post(loop, [&] {
+        *unwanted = true;
+        first_may_end.set_value();
+    });
+    loop.run();
+    EXPECT_EQ(ended, 2) << "its caller goes on";
+    EXPECT_FALSE(has_run);
+}
+
 TEST(ParsePoolTest, WhatAJobThrowsIsThrownToItsCaller) {
     for (const int threads : {0, 2}) {
         asio::io_context loop(1);

@@ -65,6 +65,25 @@ TEST(ReplicaSetTest, AnAnnouncedReplicaIsReadyWhenLauncherAndReportAgree) {
     EXPECT_EQ(state_of(set, 2), ReplicaState::kStarting) << "it will be tried again";
 }
 
+TEST(ReplicaSetTest, OneProcessByTwoAddressesIsOneReplicaUntilTheFirstIsGone) {
+    ReplicaSet set({});
+    set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
+    set.add_fixed("http://localhost:8101", {"localhost", 8101}, kStart);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 1), kStart), ReplicaSet::Report::kAccepted);
+    EXPECT_EQ(set.on_report(1, report(kFirst, 1), kStart), ReplicaSet::Report::kSameProcess);
+    EXPECT_EQ(state_of(set, 1), ReplicaState::kDown);
+    EXPECT_EQ(set.find(1)->same_as, 0);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 2), kStart), ReplicaSet::Report::kAccepted);
+    set.on_gone(0, kStart);
+    EXPECT_EQ(set.on_report(1, report(kFirst, 3), kStart), ReplicaSet::Report::kAccepted);
+    EXPECT_EQ(state_of(set, 1), ReplicaState::kReady);
+    EXPECT_EQ(set.find(1)->same_as, std::nullopt);
+    EXPECT_EQ(set.on_report(0, report(kFirst, 4), kStart), ReplicaSet::Report::kSameProcess)
+        << "it is the second now";
+    EXPECT_EQ(set.on_report(0, report(kSecond, 1), kStart), ReplicaSet::Report::kAccepted);
+    EXPECT_EQ(state_of(set), ReplicaState::kReady) << "another process is another replica";
+}
+
 TEST(ReplicaSetTest, OnlyTheAnnouncedInstanceIsUsed) {
     ReplicaSet set({});
     ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));

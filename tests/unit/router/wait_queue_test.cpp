@@ -209,6 +209,27 @@ TEST(BodyBudgetTest, AKeyMayTakeHalfWhileOthersHoldSomething) {
     EXPECT_FALSE(budget.is_share_full(90, 1)) << "nothing of anybody is remembered";
 }
 
+TEST(BodyBudgetTest, AShareGrowsWithItsBodyOrStaysAsItIs) {
+    BodyBudget budget(100);
+    BodyBudget::Share share;
+    EXPECT_TRUE(budget.grow(share, 40, 1));
+    EXPECT_TRUE(budget.grow(share, 100, 1)) << "nobody else is here";
+    EXPECT_TRUE(budget.grow(share, 70, 1)) << "it has that";
+    EXPECT_EQ(share.bytes(), 100U);
+    EXPECT_FALSE(budget.grow(share, 101, 1));
+    EXPECT_EQ(share.bytes(), 100U);
+    share.release();
+    EXPECT_EQ(budget.bytes_used(), 0U);
+    BodyBudget::Share other;
+    EXPECT_TRUE(budget.grow(other, 10, 2));
+    EXPECT_TRUE(budget.grow(share, 50, 1));
+    EXPECT_FALSE(budget.grow(share, 51, 1)) << "the key's half";
+    EXPECT_EQ(budget.bytes_used(), 60U);
+    share = BodyBudget::Share();
+    other.release();
+    EXPECT_EQ(budget.bytes_used(), 0U);
+}
+
 TEST(BodyBudgetTest, GivesSharesUntilItIsFullAndTakesThemBack) {
     BodyBudget budget(100);
     auto first = budget.take(60);
