@@ -353,14 +353,12 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
         case RejectReason::kQueueTimeout:
             return try_again(proto::ErrorCode::kQueueTimeout,
                              "The request waited too long for a free replica.");
-        case RejectReason::kNoReplicaReady: {
-            const int eta_s = set_.eta_s();
+        case RejectReason::kNoReplicaReady:
             return {proto::ErrorCode::kNoReplicaReady,
                     "No replica is ready.",
                     {},
                     {},
-                    eta_s > 0 ? eta_s : kRetryAfterUnknown};
-        }
+                    retry_when_ready_s()};
         case RejectReason::kAttemptsUsedUp:
             return {proto::ErrorCode::kReplicaLost,
                     "Every replica failed this request before its first token."};
@@ -410,11 +408,14 @@ int Dispatcher::computed_retry_after_s() {
                          std::uniform_real_distribution<double>(0.0, 1.0)(random_));
 }
 
+int Dispatcher::retry_when_ready_s() const {
+    if (is_draining_) return kRetryAfterDraining;
+    const int eta_s = set_.eta_s();
+    return eta_s > 0 ? eta_s : kRetryAfterUnknown;
+}
+
 std::pair<int, int> Dispatcher::retry_after_range_s() const {
-    if (mode_ == FleetMode::kNone) {
-        const int eta_s = set_.eta_s() > 0 ? set_.eta_s() : kRetryAfterUnknown;
-        return {eta_s, eta_s};
-    }
+    if (mode_ == FleetMode::kNone) return {retry_when_ready_s(), retry_when_ready_s()};
     const Backlog backlog = whole_backlog();
     return {retry_after_s(backlog, 0), retry_after_s(backlog, 1)};
 }

@@ -149,6 +149,10 @@ public:
     [[nodiscard]] Snapshot snapshot(int dispatch_ahead, Clock::time_point now) const;
     /// The least and the most that a request refused now would be told to wait, in seconds.
     [[nodiscard]] std::pair<int, int> retry_after_range_s() const;
+    /// What one is told of them: from the work that waits, and a random part.
+    [[nodiscard]] int computed_retry_after_s();
+    /// What one is told who found nothing ready: the launcher's estimate where there is one.
+    [[nodiscard]] int retry_when_ready_s() const;
     /// Counts and returns the error of a refused request.
     proto::ApiError refuse(RejectReason reason);
 
@@ -159,7 +163,6 @@ private:
     [[nodiscard]] std::size_t room_now() const;
     void on_fleet_change();
     void on_replica_lost(const std::shared_ptr<Account>& account);
-    [[nodiscard]] int computed_retry_after_s();
     [[nodiscard]] proto::ApiError try_again(proto::ErrorCode code, const std::string& why);
     [[nodiscard]] Backlog whole_backlog() const;
     void update_gauges();

@@ -400,6 +400,9 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
 proto::Headers Generation::head_for_client(const Grant& grant,
                                            const proto::UpstreamResponse& response) const {
     proto::Headers headers = answer_headers(response.headers);
+    if (lacks_retry_after(response.status, headers)) {
+        headers.add("retry-after", std::to_string(services_.dispatcher.computed_retry_after_s()));
+    }
     if (services_.config.decision_header) {
         const auto queue_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
             record_.queued.value_or(Clock::duration::zero()));

@@ -261,6 +261,10 @@ asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exch
             if (answer) {
                 proto::HttpResponse whole(response->status, answer_headers(response->headers),
                                           std::move(*answer));
+                if (lacks_retry_after(whole.status, whole.headers)) {
+                    const int wait_s = services.dispatcher.computed_retry_after_s();
+                    whole.headers.add("retry-after", std::to_string(wait_s));
+                }
                 (void)co_await exchange.send(std::move(whole));
                 co_return;
             }

@@ -320,8 +320,12 @@ asio::awaitable<void> Handlers::ready(proto::HttpExchange& exchange) {
                 {{"name", std::to_string(index)}, {"state", std::string(name_of(replica.state))}});
         }
     }
-    const int status = is_ready ? 200 : 503;
-    (void)co_await exchange.send(proto::json_response(proto::json_text(body), status));
+    proto::HttpResponse answer = proto::json_response(proto::json_text(body), is_ready ? 200 : 503);
+    if (!is_ready) {
+        answer.headers.add("Retry-After",
+                           std::to_string(services_.dispatcher.retry_when_ready_s()));
+    }
+    (void)co_await exchange.send(std::move(answer));
 }
 
 asio::awaitable<void> Handlers::info(proto::HttpExchange& exchange) {

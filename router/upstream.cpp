@@ -60,6 +60,10 @@ proto::Headers answer_headers(const proto::Headers& upstream) {
     return headers;
 }
 
+bool lacks_retry_after(int status, const proto::Headers& headers) {
+    return (status == 429 || status == 503) && headers.get(kRetryAfter).empty();
+}
+
 bool is_gone(proto::ClientErrorKind kind) {
     return kind == proto::ClientErrorKind::kRefused ||
            kind == proto::ClientErrorKind::kClosedWithoutAnswer;

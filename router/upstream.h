@@ -29,6 +29,8 @@ struct ForwardHeaders {
 
 /// Headers of a replica's answer that reach the client; Retry-After within its limit or not at all.
 [[nodiscard]] proto::Headers answer_headers(const proto::Headers& upstream);
+/// Whether an answer sends the client away without saying when to come back.
+[[nodiscard]] bool lacks_retry_after(int status, const proto::Headers& headers);
 
 /// The process is not there: nobody listens, or the socket's keeper closes at once. The word of a
 /// poll; on an attempt only a refused connection says so much.

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -45,6 +46,21 @@ std::pair<std::string, bool> without_chunks(const std::string& bytes) {
     }
 }
 
+std::string lower_case(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
+
+/// Whoever is sent away is told when to come back, whatever the reason was.
+void expect_retry_after(const Answer& answer) {
+    if (answer.status != 429 && answer.status != 503) return;
+    const std::string text = answer.header("retry-after");
+    const int wait_s = std::atoi(text.c_str());
+    EXPECT_TRUE(wait_s >= 1 && wait_s <= 3600)
+        << answer.status << " with Retry-After '" << text << "': " << answer.body;
+}
+
 asio::awaitable<void> post_one(proto::HttpClient& client, proto::Endpoint endpoint,
                                proto::HttpClientRequest request, Answer& answer) {
     auto response = co_await client.request(std::move(endpoint), std::move(request));
@@ -57,6 +73,7 @@ asio::awaitable<void> post_one(proto::HttpClient& client, proto::Endpoint endpoi
         answer.head += field.name + ": " + field.value + "\r\n";
     answer.body = std::move(*body);
     answer.is_complete = true;
+    expect_retry_after(answer);
 }
 
 asio::awaitable<void> cancel_later(std::shared_ptr<proto::CancelHandle> cancel,
@@ -68,15 +85,15 @@ asio::awaitable<void> cancel_later(std::shared_ptr<proto::CancelHandle> cancel,
 }  // namespace
 
 std::string Answer::header(const std::string& name) const {
+    const std::string wanted = lower_case(name);
     for (std::size_t at = head.find("\r\n"); at != std::string::npos;
          at = head.find("\r\n", at + 2)) {
         const std::size_t begin = at + 2;
         const std::size_t colon = head.find(": ", begin);
         if (colon == std::string::npos) break;
-        std::string field = head.substr(begin, colon - begin);
-        std::transform(field.begin(), field.end(), field.begin(),
-                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        if (field == name) return head.substr(colon + 2, head.find("\r\n", begin) - colon - 2);
+        if (lower_case(head.substr(begin, colon - begin)) == wanted) {
+            return head.substr(colon + 2, head.find("\r\n", begin) - colon - 2);
+        }
     }
     return "";
 }
@@ -163,7 +180,10 @@ Answer RawClient::read_answer() {
     for (;;) {
         Answer answer = parse();
         const bool must_close = answer.header("connection") == "close";
-        if (answer.is_closed || (answer.is_complete && !must_close)) return answer;
+        if (answer.is_closed || (answer.is_complete && !must_close)) {
+            expect_retry_after(answer);
+            return answer;
+        }
         if (!read_more() && !is_closed_) return answer;
     }
 }
@@ -171,7 +191,9 @@ Answer RawClient::read_answer() {
 Answer RawClient::read_to_end() {
     while (read_more()) {
     }
-    return parse();
+    Answer answer = parse();
+    expect_retry_after(answer);
+    return answer;
 }
 
 bool RawClient::read_body_bytes(std::size_t bytes) {

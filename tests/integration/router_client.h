@@ -16,6 +16,7 @@ struct Answer {
     bool is_complete = false;  // the body ended as its framing promised
     bool is_closed = false;    // the server has closed the connection
 
+    /// Empty when there is none; upper and lower case are the same.
     [[nodiscard]] std::string header(const std::string& name) const;
 };
 
@@ -35,7 +36,8 @@ public:
              const std::vector<std::string>& fields = {});
     void send(const std::string& bytes);
 
-    /// Reads until the body is complete or the connection ends.
+    /// Reads until the body is complete or the connection ends. A 429 or 503 without Retry-After
+    /// fails the test, here and in all that follows.
     Answer read_answer();
     /// Reads until the server has closed the connection; the answer up to there.
     Answer read_to_end();

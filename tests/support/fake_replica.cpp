@@ -330,7 +330,7 @@ private:
             log_line("refused", dispatch, request.request_id);
             const bool is_busy = *options_.refuse == 429 || *options_.refuse == 503;
             proto::ApiError error{proto::ErrorCode::kQueueFull, "scripted", {}, options_.refuse};
-            if (is_busy) error.retry_after_s = options_.retry_after;
+            if (is_busy && options_.retry_after > 0) error.retry_after_s = options_.retry_after;
             (void)co_await exchange.send(proto::error_response(error));
             co_return;
         }

@@ -35,9 +35,9 @@ struct Options {
     std::chrono::milliseconds token{0};
     int tokens = 8;
 
-    std::optional<int> refuse;  // answer every generation with this status
-    std::string refuse_on;      // only those with this text; empty: all
-    int retry_after = 1;
+    std::optional<int> refuse;      // answer every generation with this status
+    std::string refuse_on;          // only those with this text; empty: all
+    int retry_after = 1;            // with 429 and 503; 0: it does not say
     bool reports_full = false;      // its reports show no free slot, as those of a busy replica
     std::size_t segment_bytes = 0;  // 0: whole events
     std::optional<int> die_after_events;       // then half an event, then SIGKILL to itself
