@@ -170,6 +170,14 @@ Result<AnyEvent> read_event(const std::string& name, const Json& json) {
     return fail(ErrorCode::kInvalidValue, "Unknown event '" + printable(name, 32) + "'.", "event");
 }
 
+bool is_index(int index) {
+    return index >= 0 && index <= kReplicaIndexMax;
+}
+
+tl::unexpected<ApiError> bad_index() {
+    return fail(ErrorCode::kInvalidValue, "The index is out of its range.", "index");
+}
+
 bool is_instance_id(std::string_view text) {
     return text.size() == 16 &&
            text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -209,6 +217,7 @@ std::string to_json_line(const ReplicaAnnouncement& announcement) {
               {"eta_s", announcement.eta_s}};
     if (announcement.watts > 0) json["watts"] = announcement.watts;
     if (announcement.celsius > 0) json["celsius"] = announcement.celsius;
+    if (announcement.is_drained) json["drained"] = true;
     return line_of(json);
 }
 
@@ -224,15 +233,30 @@ Result<ReplicaAnnouncement> parse_announcement(std::string_view line) {
     fields.read_between("eta_s", announcement.eta_s, 0, kReportedSecondsMax);
     fields.read("watts", announcement.watts);
     fields.read("celsius", announcement.celsius);
+    fields.read("drained", announcement.is_drained);
     Result<ReplicaAnnouncement> read = fields.result(std::move(announcement));
     if (!read) return read;
-    if (read->index < 0 || read->index > kReplicaIndexMax) {
-        return fail(ErrorCode::kInvalidValue, "The index is out of its range.", "index");
-    }
+    if (!is_index(read->index)) return bad_index();
     if (!read->instance.empty() && !is_valid_instance(read->instance)) {
         return fail(ErrorCode::kInvalidValue, "An instance is 1 to 64 of [A-Za-z0-9._-].",
                     "instance");
     }
+    return read;
+}
+
+std::string to_json_line(const DrainOrder& order) {
+    return line_of({{"index", order.index}, {"drained", order.is_drained}});
+}
+
+Result<DrainOrder> parse_drain_order(std::string_view line) {
+    Result<Json> json = read_json_object(line);
+    if (!json) return tl::unexpected(json.error());
+    DrainOrder order;
+    FieldReader fields(*json);
+    fields.require("index", order.index);
+    fields.require("drained", order.is_drained);
+    Result<DrainOrder> read = fields.result(std::move(order));
+    if (read && !is_index(read->index)) return bad_index();
     return read;
 }
 

@@ -1,5 +1,5 @@
 // ready_pipe: the JSON lines a replica writes to its launcher over the inherited ready pipe, and
-// the lines by which the launcher announces replicas to the router.
+// the lines by which the launcher announces replicas to the router and hears of its drains.
 //
 //   hello ─▶ phase LOADING … WARMING … SELFTEST ─▶ kernels ─▶ selftest ─▶ ready          (or fatal)
 //
@@ -82,10 +82,21 @@ struct ReplicaAnnouncement {
     ReplicaState state = ReplicaState::kAbsent;
     double eta_s = 0;               // until READY, 0 = unknown
     double watts = 0, celsius = 0;  // of its GPU, 0 = not known
+    bool is_drained = false;        // "drained" on the wire: an operator wants no new work there
     bool operator==(const ReplicaAnnouncement&) const = default;
 };
 std::string to_json_line(const ReplicaAnnouncement& announcement);
 Result<ReplicaAnnouncement> parse_announcement(std::string_view line);
+
+/// Router to launcher, over the same socket: an operator drained an announced replica at the router
+/// or wants it back. The launcher's announcements then say the same, so that both know of it.
+struct DrainOrder {
+    int index = 0;
+    bool is_drained = false;
+    bool operator==(const DrainOrder&) const = default;
+};
+std::string to_json_line(const DrainOrder& order);
+Result<DrainOrder> parse_drain_order(std::string_view line);
 
 /// Cuts a byte stream into lines; a line beyond kEventLineBytesMax sets it to failed.
 class LineReader {

@@ -237,6 +237,8 @@ proto::Result<int> Admin::carry_out(const std::string& rest) {
     }
     if (services_.set.set_drain(*index, action == "drain", Clock::now())) {
         spdlog::info("event=admin action={} replica={}", action, *index);
+        const bool is_launchers = services_.set.find(*index)->is_announced;
+        if (is_launchers) services_.on_drain(*index, action == "drain");
     }
     return *index;
 }

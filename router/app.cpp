@@ -127,6 +127,10 @@ App::App(const Config& config)
                         follower_.forget(index);
                         metrics_.forget_replica(index);
                     },
+                .on_drain =
+                    [this](int index, bool is_drained) {
+                        if (launcher_link_) launcher_link_->tell({index, is_drained});
+                    },
                 .generations = {}},
       handlers_(services_),
       server_(loop_.get_executor(), server_options(),
@@ -150,6 +154,18 @@ App::App(const Config& config)
     check_exposure();
     open_admin();
     add_fixed_replicas();
+    open_launcher_link();
+}
+
+void App::open_launcher_link() {
+    if (!config_.announce_fd) return;
+    const auto on_announcement = [this](const proto::ReplicaAnnouncement& announcement) {
+        if (!set_.announce(announcement, Clock::now())) return false;
+        follower_.follow(announcement.index);
+        return true;
+    };
+    launcher_link_ =
+        std::make_unique<LauncherLink>(loop_.get_executor(), *config_.announce_fd, on_announcement);
 }
 
 void App::open_admin() {
@@ -238,9 +254,7 @@ int App::run() {
     for (const auto& [index, replica] : set_.replicas())
         follower_.follow(index);
     asio::co_spawn(loop_, tick(), must_not_fail);
-    if (config_.announce_fd) {
-        asio::co_spawn(loop_, read_announcements(*config_.announce_fd), must_not_fail);
-    }
+    if (launcher_link_) asio::co_spawn(loop_, launcher_link_->run(), must_not_fail);
     if (config_.death_fd) {
         asio::co_spawn(loop_, watch_death_pipe(*config_.death_fd), must_not_fail);
     }
@@ -287,30 +301,6 @@ asio::awaitable<void> App::tick() {
         }
         dispatcher_.look_at_fleet();
         handlers_.tick(now);
-    }
-}
-
-asio::awaitable<void> App::read_announcements(int fd) {
-    asio::posix::stream_descriptor pipe(loop_, fd);
-    proto::LineReader lines;
-    std::array<char, 4096> buffer;
-    for (;;) {
-        const auto [error, count] = co_await pipe.async_read_some(
-            asio::buffer(buffer), asio::as_tuple(asio::use_awaitable));
-        if (error) {
-            spdlog::info("event=announcements_ended");  // the death pipe says whether to go
-            co_return;
-        }
-        lines.feed({buffer.data(), count});
-        while (const std::optional<std::string> line = lines.next()) {
-            const auto announcement = proto::parse_announcement(*line);
-            if (!announcement || !set_.announce(*announcement, Clock::now())) {
-                spdlog::error("event=bad_announcement line=\"{}\"", proto::printable(*line));
-                continue;
-            }
-            follower_.follow(announcement->index);
-        }
-        if (lines.is_failed()) throw std::runtime_error("an announcement is longer than its limit");
     }
 }
 

@@ -20,7 +20,6 @@
 
 #include "proto/http_client.h"
 #include "proto/http_server.h"
-#include "proto/ready_pipe.h"
 #include "router/access_log.h"
 #include "router/admin.h"
 #include "router/config.h"
@@ -29,6 +28,7 @@
 #include "router/handlers.h"
 #include "router/key_ring.h"
 #include "router/key_source.h"
+#include "router/launcher_link.h"
 #include "router/metrics.h"
 #include "router/replica_set.h"
 #include "router/status_follower.h"
@@ -49,7 +49,6 @@ public:
     }
 
 private:
-    boost::asio::awaitable<void> read_announcements(int fd);
     boost::asio::awaitable<void> watch_death_pipe(int fd);
     boost::asio::awaitable<void> tick();
     boost::asio::awaitable<void> drain();
@@ -61,6 +60,7 @@ private:
     void reload_tls();
     void check_exposure() const;
     void open_admin();
+    void open_launcher_link();
     [[nodiscard]] bool holds_requests() const;
     void add_fixed_replicas();
     [[nodiscard]] proto::HttpServerOptions server_options() const;
@@ -84,7 +84,8 @@ private:
     Services services_;
     Handlers handlers_;
     proto::HttpServer server_;
-    std::unique_ptr<Admin> admin_;  // null without a listener for it
+    std::unique_ptr<Admin> admin_;                 // null without a listener for it
+    std::unique_ptr<LauncherLink> launcher_link_;  // null without a launcher
     boost::asio::signal_set signals_;
     boost::asio::signal_set reload_signal_;
     boost::asio::steady_timer ticker_;

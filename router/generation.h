@@ -64,6 +64,8 @@ struct Services {
     std::function<void(int index)> on_suspicion;
     /// A replica was removed: nobody needs to look at it any more.
     std::function<void(int index)> on_removal;
+    /// An operator drained or undrained an announced replica here: its launcher is to know.
+    std::function<void(int index, bool is_drained)> on_drain;
     std::list<class Generation*> generations;  // all that run, for the deadline of shutdown
 };
 

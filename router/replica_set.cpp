@@ -87,12 +87,15 @@ bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock:
     replica.eta_s = announcement.eta_s;
     replica.watts = announcement.watts;
     replica.celsius = announcement.celsius;
+    const bool is_drain_news = replica.announced_drained != announcement.is_drained;
+    replica.announced_drained = announcement.is_drained;
     if (!announcement.instance.empty() && announcement.instance != replica.instance()) {
         start_instance(replica, announcement.instance, now);
     } else if (announcement.state == proto::ReplicaState::kReady && !was_ready) {
         replica.watched_since = now;
         replica.is_gone = false;
     }
+    if (is_drain_news) (void)set_drain(replica.index, announcement.is_drained, now);
     refresh(replica, now);
     return true;
 }

@@ -13,6 +13,9 @@
 //   silent 10 s, no step for 60 s, refused, or announced gone ──▶ DOWN
 //   announced or reported DRAINING, or an operator asked ──▶ DRAINING
 //
+// A drain is asked for here or at the launcher. The launcher's word about it counts when it
+// changes: one that was said before it had heard of ours changes nothing.
+//
 // Only an announced instance is used; a fixed replica (given by URL) is trusted on its first
 // report. A new instance gets a new account and starts from nothing.
 // No sockets and no clock: time comes in as an argument. Decision thread only.
@@ -59,6 +62,7 @@ struct Replica {
     proto::ReplicaState announced = proto::ReplicaState::kReady;
     double eta_s = 0;
     double watts = 0, celsius = 0;  // as the launcher says; 0: not known
+    bool announced_drained = false;
 
     std::uint64_t life = 0;            // counts instances
     std::shared_ptr<Account> account;  // of the instance we talk to; null before it is known

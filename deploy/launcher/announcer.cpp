@@ -1,5 +1,6 @@
 #include "deploy/launcher/announcer.h"
 
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -14,6 +15,8 @@ struct Announcer::Link {
     boost::asio::posix::stream_descriptor stream;
     std::map<int, std::string> waiting;
     std::string writing;  // empty: no write runs
+    std::array<char, 1024> bytes;
+    proto::LineReader lines;
 };
 
 UniqueFd Announcer::open() {
@@ -30,6 +33,7 @@ UniqueFd Announcer::open() {
         link_->waiting[index] = proto::to_json_line(announcement);
     }
     write_next(link_);
+    read_next(link_);
     return theirs;
 }
 
@@ -47,6 +51,30 @@ void Announcer::close() {
     link_.reset();
 }
 
+/// An error means that the router is gone; its death is seen by pidfd.
+void Announcer::read_next(const std::shared_ptr<Link>& link) {
+    link->stream.async_read_some(
+        boost::asio::buffer(link->bytes),
+        [this, link](boost::system::error_code error, std::size_t count) {
+            if (error || link != link_) return;
+            link->lines.feed({link->bytes.data(), count});
+            while (const std::optional<std::string> line = link->lines.next()) {
+                const auto order = proto::parse_drain_order(*line);
+                if (order) {
+                    on_drain_order(*order);
+                } else {
+                    on_bad_line(*line);
+                }
+                if (link != link_) return;
+            }
+            if (link->lines.is_failed()) {
+                on_bad_line("a line without an end");
+            } else {
+                read_next(link);
+            }
+        });
+}
+
 void Announcer::write_next(const std::shared_ptr<Link>& link) {
     if (!link->writing.empty() || link->waiting.empty()) return;
     for (const auto& [index, line] : link->waiting)
@@ -55,8 +83,6 @@ void Announcer::write_next(const std::shared_ptr<Link>& link) {
     boost::asio::async_write(link->stream, boost::asio::buffer(link->writing),
                              [this, link](boost::system::error_code error, std::size_t) {
                                  link->writing.clear();
-                                 // An error means that the router is gone; its death is seen by
-                                 // pidfd.
                                  if (!error && link == link_) write_next(link);
                              });
 }

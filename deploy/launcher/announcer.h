@@ -1,7 +1,9 @@
 // Tells the router about replicas: JSON lines over an inherited socket. Only the newest word about
-// each replica waits, so a slow router costs one line per replica and no more.
+// each replica waits, so a slow router costs one line per replica and no more. The router answers
+// over the same socket when an operator drains a replica there.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,8 +26,13 @@ public:
     void announce(const proto::ReplicaAnnouncement& announcement);
     void close();
 
+    std::function<void(const proto::DrainOrder&)> on_drain_order;
+    /// A line of the router that is none, or the end of such lines.
+    std::function<void(const std::string& line)> on_bad_line;
+
 private:
     struct Link;
+    void read_next(const std::shared_ptr<Link>& link);
     void write_next(const std::shared_ptr<Link>& link);
 
     boost::asio::any_io_executor executor_;

@@ -125,7 +125,9 @@ TimePoint next_tick(const Fleet& fleet, TimePoint now) {
             case kDraining:
                 consider(replica.answered_at + limits.silence);
                 if (replica.running > 0) consider(replica.step_changed_at + limits.step_stall);
-                if (replica.state == kDraining) consider(replica.drain_until);
+                if (replica.state == kDraining && replica.goal != Goal::kServe) {
+                    consider(replica.drain_until);
+                }
                 break;
             case kStopping:
                 consider(replica.kill_at.has_value() ? *replica.kill_at + limits.unkillable
@@ -146,6 +148,10 @@ TimePoint next_tick(const Fleet& fleet, TimePoint now) {
     return std::max(next, now);
 }
 
+bool is_drained(const Replica& replica) {
+    return replica.is_set_aside || replica.goal == Goal::kHold;
+}
+
 std::string refusal_of(const Fleet& fleet, const ReplicaOrder& order) {
     if (order.replica < 0 || order.replica >= static_cast<int>(fleet.replicas.size())) {
         return "there is no replica " + std::to_string(order.replica) +
@@ -164,10 +170,10 @@ std::string refusal_of(const Fleet& fleet, const ReplicaOrder& order) {
         case Order::kDrain:
             if (replica.state == kStopping || replica.state == kUnkillable) return is;
             return "";
+        case Order::kSetAside:
+            return "";
         case Order::kUndrain:
-            if (replica.goal != Goal::kHold) return title_of(replica) + " is not drained";
-            if (replica.state == kDraining || replica.state == kAbsent) return "";
-            return is + "; try again when it is ABSENT";
+            return is_drained(replica) ? "" : title_of(replica) + " is not drained";
     }
     return "unknown order";
 }

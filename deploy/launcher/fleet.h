@@ -60,6 +60,9 @@ struct Replica {
     ReplicaState state = ReplicaState::kAbsent;
     TimePoint since{};
     Goal goal = Goal::kServe;
+    /// An operator drained it at the router: it is DRAINING instead of READY, but its process
+    /// stays.
+    bool is_set_aside = false;
     std::string device;  // that it must open: "CPU-0", "GPU-5a1c..."
 
     // The present process; meaningful while has_process(state).
@@ -191,7 +194,8 @@ struct RouterDied {
     ExitEvidence evidence;
 };
 struct StopAsked {};  // TERM, INT or `quadriga down`
-enum class Order { kRetry, kRestart, kDrain, kUndrain };
+/// kSetAside is a drain at the router: no new work, but the process stays.
+enum class Order { kRetry, kRestart, kDrain, kSetAside, kUndrain };
 struct ReplicaOrder {
     int replica;
     Order order;
@@ -242,6 +246,9 @@ std::vector<Action> plan(Fleet& fleet, const Event& event, TimePoint now);
 
 /// When the next Tick is due; never more than a second away, so that a suspension is noticed.
 TimePoint next_tick(const Fleet& fleet, TimePoint now);
+
+/// Whether an operator wants no work on it, whichever program was asked.
+bool is_drained(const Replica& replica);
 
 /// Why an order cannot be followed now, empty when it can.
 std::string refusal_of(const Fleet& fleet, const ReplicaOrder& order);

@@ -58,6 +58,8 @@ private:
     void fail(Replica& replica, const Failure& failure, bool is_death);
     void quarantine(Replica& replica, const Failure& failure);
     void leave(Replica& replica);
+    void drain(Replica& replica, Goal goal);
+    void undrain(Replica& replica);
     void end_fleet(const Failure& failure);
     void stop_all_replicas();
     void kill_everything();

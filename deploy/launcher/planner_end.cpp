@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <csignal>
+#include <utility>
 
 #include "deploy/launcher/planner.h"
 
@@ -199,7 +200,7 @@ void Planner::check_work(Replica& replica) {
                           .what = "wedged: its status page does not answer",
                           .why = "no answer for too long",
                           .fix = "quadriga why " + std::to_string(replica.index)});
-    } else if (replica.state == kDraining) {
+    } else if (replica.state == kDraining && replica.goal != Goal::kServe) {
         const bool is_idle = replica.running == 0 && replica.waiting == 0 &&
                              replica.answered_at > replica.since;  // an answer from after the order
         if (is_idle || now_ >= replica.drain_until) stop_replica(replica);
@@ -209,17 +210,6 @@ void Planner::check_work(Replica& replica) {
 void Planner::order(const ReplicaOrder& order) {
     assert(refusal_of(fleet_, order).empty() && "refusals are the caller's business");
     Replica& replica = fleet_.replicas.at(static_cast<std::size_t>(order.replica));
-    const auto drain = [&](Goal goal) {
-        replica.goal = goal;
-        if (replica.state == kReady) {
-            replica.drain_until = now_ + fleet_.limits.drain_deadline;
-            transition(replica, kDraining);
-        } else if (is_loading(replica.state)) {
-            stop_replica(replica);
-        } else if (!has_process(replica.state)) {
-            leave(replica);
-        }
-    };
     switch (order.order) {
         case Order::kRetry:
             replica.deaths.clear();
@@ -228,20 +218,46 @@ void Planner::order(const ReplicaOrder& order) {
             want_start(replica);
             break;
         case Order::kRestart:
-            drain(Goal::kRestart);
+            drain(replica, Goal::kRestart);
             if (replica.state == kAbsent) want_start(replica);
             break;
         case Order::kDrain:
-            drain(Goal::kHold);
+            drain(replica, Goal::kHold);
+            break;
+        case Order::kSetAside:
+            replica.is_set_aside = true;
+            if (replica.state == kReady) transition(replica, kDraining);
             break;
         case Order::kUndrain:
-            replica.goal = Goal::kServe;
-            if (replica.state == kDraining) {
-                transition(replica, kReady);
-            } else {
-                want_start(replica);
-            }
+            undrain(replica);
             break;
+    }
+}
+
+void Planner::drain(Replica& replica, Goal goal) {
+    const bool is_idling = replica.state == kDraining && replica.goal == Goal::kServe;
+    replica.goal = goal;
+    if (replica.state == kReady || is_idling) {
+        replica.drain_until = now_ + fleet_.limits.drain_deadline;
+        if (!is_idling) transition(replica, kDraining);
+    } else if (is_loading(replica.state)) {
+        stop_replica(replica);
+    } else if (!has_process(replica.state)) {
+        leave(replica);
+    }
+}
+
+/// Whatever drain it was. One that is stopping already comes back when it has ended.
+void Planner::undrain(Replica& replica) {
+    replica.is_set_aside = false;
+    if (replica.goal == Goal::kRestart) return;  // that goes on
+    const bool was_held = std::exchange(replica.goal, Goal::kServe) == Goal::kHold;
+    if (replica.state == kDraining) {
+        transition(replica, kReady);
+    } else if (was_held && replica.state == kAbsent) {
+        want_start(replica);
+    } else if (was_held) {
+        replica.goal = Goal::kRestart;
     }
 }
 

@@ -281,6 +281,7 @@ void Planner::become_ready(Replica& replica) {
     std::string text = title_of(replica) + " is ready after " + seconds(replica.load_time);
     if (!replica.degraded.empty()) text += ", DEGRADED: " + replica.degraded;
     say(text);
+    if (replica.is_set_aside) transition(replica, kDraining);  // still so after a restart
     release_lock(replica);
 }
 

@@ -44,6 +44,10 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
       sample_timer_(context),
       slots_(static_cast<std::size_t>(plan_.config.replica_count)) {
     fleet_.limits.settle = plan_.settle;
+    announcer_.on_drain_order = [this](const auto& order) { on_drain_at_router(order); };
+    announcer_.on_bad_line = [this](const std::string& line) {
+        console_.log("warn", "launcher", "the router said nonsense: " + proto::printable(line));
+    };
     int pipe[2];
     if (::pipe2(pipe, O_CLOEXEC) != 0) {
         throw std::system_error(errno, std::generic_category(), "pipe");

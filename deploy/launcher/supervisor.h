@@ -73,7 +73,7 @@ public:
     // For the control socket and the metrics listener.
     void ask_stop() { post_event(StopAsked{}); }
     std::string refusal(const ReplicaOrder& order) const { return refusal_of(fleet_, order); }
-    void give(const ReplicaOrder& order) { post_event(order); }
+    void give(const ReplicaOrder& order);
     nlohmann::json status_now() const;
     /// Asks every serving replica for fresh numbers first; at most half a second.
     boost::asio::awaitable<nlohmann::json> fresh_status();
@@ -114,6 +114,7 @@ private:
     ExitEvidence evidence_of(const Child& child, int wait_status) const;
     void guard_port(std::unique_ptr<boost::asio::posix::stream_descriptor>& guard, int listen_fd);
     void announce_to_router(int replica);
+    void on_drain_at_router(const proto::DrainOrder& order);
     void relay_output(Slot* slot, const std::string& process, const std::string& line);
     void wait_for_signal();
     void reload_router();

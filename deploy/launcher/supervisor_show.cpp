@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kSampleEvery{250};
 
 bool is_settled(const Replica& replica) {
     return replica.state == ReplicaState::kReady || replica.state == ReplicaState::kQuarantined ||
-           replica.state == ReplicaState::kAbsent || replica.state == ReplicaState::kUnkillable;
+           replica.state == ReplicaState::kDraining || replica.state == ReplicaState::kAbsent ||
+           replica.state == ReplicaState::kUnkillable;
 }
 
 }  // namespace
@@ -71,6 +72,7 @@ void Supervisor::announce_to_router(int index) {
     announcement.url = facts_.replicas[i].url;
     announcement.instance = has_process(replica.state) ? slots_[i].instance : "";
     announcement.state = replica.state;
+    announcement.is_drained = is_drained(replica);
     announcement.eta_s = eta < 0 ? 0 : static_cast<double>(static_cast<long long>(eta + 0.5));
     if (const auto& gpu = facts_.replicas[i].gpu) {
         // Whole numbers, so that noise is no news.
@@ -81,6 +83,25 @@ void Supervisor::announce_to_router(int index) {
     if (text == slots_[i].announced) return;
     slots_[i].announced = text;
     announcer_.announce(announcement);
+}
+
+/// What an operator has asked of the router. The announcement that follows is the answer: the
+/// router does what it says, also where the order could not be followed.
+void Supervisor::on_drain_at_router(const proto::DrainOrder& order) {
+    const Order what = order.is_drained ? Order::kSetAside : Order::kUndrain;
+    const ReplicaOrder replica_order{order.index, what};
+    const std::string refusal = refusal_of(fleet_, replica_order);
+    console_.log("info", "launcher",
+                 std::string(order.is_drained ? "drain" : "undrain") + " of replica " +
+                     std::to_string(order.index) + " at the router" +
+                     (refusal.empty() ? "" : ": " + refusal));
+    if (refusal.empty()) give(replica_order);
+}
+
+/// Not every order changes the state, but the router hears of every drain.
+void Supervisor::give(const ReplicaOrder& order) {
+    post_event(order);
+    announce_to_router(order.replica);
 }
 
 void Supervisor::draw_board() {

@@ -88,6 +88,7 @@ json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts
              {"instance", has_process(replica.state) ? replica.instance : ""},
              {"restarts", replica.restarts},
              {"degraded", replica.degraded},
+             {"drained", is_drained(replica)},
              {"eta_s", eta_s(fleet, replica.index, now)},
              {"holds_load_lock", fleet.lock.holder == replica.index && fleet.lock.is_file_locked},
              {"load_s", std::chrono::duration<double>(replica.load_time).count()},
@@ -192,6 +193,10 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
         case ReplicaState::kReady:
             return replica.degraded.empty() ? "" : "DEGRADED: " + replica.degraded;
         case ReplicaState::kDraining:
+            if (replica.goal == Goal::kServe) {
+                return "drained at the router, gets no new requests: 'quadriga undrain " +
+                       std::to_string(index) + "'";
+            }
             return "no new requests, running ones finish";
         case ReplicaState::kStopping:
             return replica.condemned.has_value() ? "killed: " + replica.condemned->what : "";
@@ -202,7 +207,9 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
         case ReplicaState::kUnkillable:
             return "pid " + std::to_string(replica.pid) + " survives KILL; reboot the machine";
         case ReplicaState::kAbsent:
-            return replica.goal == Goal::kHold ? "drained" : "";
+            return replica.goal == Goal::kHold
+                       ? "drained: 'quadriga undrain " + std::to_string(index) + "' loads it again"
+                       : "";
     }
     return "";
 }

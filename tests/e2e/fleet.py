@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -316,6 +317,37 @@ class Fleet:
         wait_until(is_idle, "all in-flight gauges at zero", 30)
         negative = {s: v for s, v in self.metrics().items() if pattern.match(s) and v < 0}
         assert not negative, negative
+
+
+class AdminSocket:
+    """The router's admin interface over its Unix socket."""
+
+    def __init__(self, fleet):
+        self.path = str(pathlib.Path(fleet.folder, "run", "router-admin.sock"))
+
+    def request(self, method, target, body=None):
+        """(status, parsed body)"""
+        connection = http.client.HTTPConnection("localhost", timeout=60 * PATIENCE)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(60 * PATIENCE)
+        connection.sock.connect(self.path)
+        try:
+            payload = None if body is None else json.dumps(body).encode()
+            connection.request(method, target, payload, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def post(self, target, body=None):
+        status, answer = self.request("POST", target, body)
+        assert status == 200, answer
+        return answer
+
+    def replica(self, number):
+        """What is shown of a replica, None when there is none."""
+        _, answer = self.request("GET", "/admin/replicas")
+        return next((r for r in answer["replicas"] if r["replica"] == number), None)
 
 
 def in_parallel(jobs):

@@ -148,8 +148,42 @@ TEST_F(LauncherTest, RestartAndDrainOfOneReplica) {
     EXPECT_EQ(events("replica 0", "term").size(), 1U);
     EXPECT_EQ(command({"drain", "1"}), 0);
     ASSERT_TRUE(wait_until([&] { return is_state(1, "ABSENT"); }));
+    EXPECT_TRUE(last_announced(1)["drained"]);
     EXPECT_EQ(command({"undrain", "1"}), 0);
     EXPECT_TRUE(wait_for("replica 1", "ready", 2));
+    EXPECT_FALSE(last_announced(1).contains("drained"));
+}
+
+TEST_F(LauncherTest, ADrainAtTheRouterIsShownKeptAndUndoneHere) {
+    const json lines{"nonsense", R"({"index":9,"drained":true})", R"({"index":0,"drained":true})"};
+    json first, second = json::object();
+    first["tell"] = lines;
+    json launches;
+    launches["router"] = json::array({first, second});
+    script(launches);
+    up();
+    ASSERT_TRUE(wait_until([&] { return is_state(0, "DRAINING") && is_state(1, "READY"); }));
+    EXPECT_THAT(read("err"), HasSubstr("the router said nonsense: nonsense"));
+    EXPECT_THAT(read("err"), HasSubstr("drain of replica 9 at the router: there is no replica 9"));
+    EXPECT_EQ(status()["replicas"][0]["drained"], true);
+    EXPECT_EQ(status()["replicas"][1]["drained"], false);
+    EXPECT_EQ(command({"status"}), 0);
+    EXPECT_THAT(read("command.out"), HasSubstr("'quadriga undrain 0'"));
+    EXPECT_TRUE(last_announced(0)["drained"]);
+    const pid_t pid = pid_of("replica 0");
+    ::kill(pid_of("router"), SIGKILL);  // the next router hears of it
+    ASSERT_TRUE(wait_for("router", "start", 2));
+    const pid_t next = pid_of("router");
+    ASSERT_TRUE(wait_until([&] {
+        const json line = last_announced(0);
+        return line.value("drained", false) && events("router", "announced").back()["pid"] == next;
+    }));
+    EXPECT_EQ(command({"undrain", "0"}), 0);
+    ASSERT_TRUE(wait_until([&] { return is_state(0, "READY"); }));
+    ASSERT_TRUE(wait_until([&] { return !last_announced(0).contains("drained"); }));
+    EXPECT_EQ(pid_of("replica 0"), pid) << "its process stayed";
+    EXPECT_EQ(command({"undrain", "0"}), 2);
+    EXPECT_THAT(read("command.err"), HasSubstr("not drained"));
 }
 
 }  // namespace

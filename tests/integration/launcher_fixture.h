@@ -142,6 +142,15 @@ protected:
                now["replicas"][static_cast<std::size_t>(replica)]["state"] == state;
     }
 
+    /// The router's last news of a replica; null before the first.
+    json last_announced(int index) {
+        json last;
+        for (const json& one : events("router", "announced")) {
+            if (one["line"]["index"] == index) last = one["line"];
+        }
+        return last;
+    }
+
     /// Waits for the launcher's end and returns its exit code, -1 when it does not end.
     int wait_for_end(std::chrono::milliseconds patience = kPatience) {
         int status = 0;

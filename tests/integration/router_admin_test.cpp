@@ -117,7 +117,9 @@ TEST(RouterAdminTest, ADrainedReplicaGetsNothingUntilItIsUndrained) {
     EXPECT_EQ(back.body["drain_asked"], false);
     EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 200);
     EXPECT_EQ(fleet.fleet.fakes[0]->arrivals(), 1U);
-    EXPECT_EQ(fleet.fleet.router->process().count("event=admin"), 3U) << "changes only";
+    Child& router = fleet.fleet.router->process();
+    ASSERT_TRUE(router.wait_line({"event=admin", "action=undrain"}));
+    EXPECT_EQ(router.count("event=admin"), 3U) << "changes only";
 }
 
 TEST(RouterAdminTest, ADrainEndsWhatStillRunsAtItsDeadline) {

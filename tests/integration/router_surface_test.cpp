@@ -179,14 +179,33 @@ public:
         ::close(ends_[1]);
     }
     [[nodiscard]] Child::Inherited inherited() const { return {.fd = ends_[1], .as = 10}; }
-    void say(const Fake& fake, int index, proto::ReplicaState state, const std::string& instance) {
-        const std::string line = proto::to_json_line(proto::ReplicaAnnouncement{
-            .index = index, .url = fake.url(), .instance = instance, .state = state, .eta_s = 7});
+    void say(const Fake& fake, int index, proto::ReplicaState state, const std::string& instance,
+             bool is_drained = false) {
+        const std::string line =
+            proto::to_json_line(proto::ReplicaAnnouncement{.index = index,
+                                                           .url = fake.url(),
+                                                           .instance = instance,
+                                                           .state = state,
+                                                           .eta_s = 7,
+                                                           .is_drained = is_drained});
         EXPECT_EQ(::write(ends_[0], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    }
+    /// The next order of the router; waits for it.
+    proto::DrainOrder hear() {
+        for (;;) {
+            if (const std::optional<std::string> line = lines_.next()) {
+                return proto::parse_drain_order(*line).value();
+            }
+            std::array<char, 256> bytes;
+            const ssize_t got = ::read(ends_[0], bytes.data(), bytes.size());
+            if (got <= 0) return {.index = -1};
+            lines_.feed({bytes.data(), static_cast<std::size_t>(got)});
+        }
     }
 
 private:
     int ends_[2] = {-1, -1};
+    proto::LineReader lines_;
 };
 
 TEST(RouterSurfaceTest, AnnouncedReplicasAreWaitedForUsedAndDropped) {
@@ -227,6 +246,28 @@ TEST(RouterSurfaceTest, AnAnnouncedReplicaIsDrainedHereButOnlyTheLauncherTakesIt
                   fake.instance());  // its news change nothing
     EXPECT_EQ(ask_unix(socket, "POST", "/admin/replicas/0/undrain").status, 200);
     EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(announcer.hear(), (proto::DrainOrder{0, true}));
+    EXPECT_EQ(announcer.hear(), (proto::DrainOrder{0, false}));
+}
+
+TEST(RouterSurfaceTest, ADrainAtTheLauncherIsOneHereTooAndUndrainUndoesIt) {
+    Announcer announcer;
+    Fake fake(0);
+    const test_support::TempFolder folder;
+    const std::string socket = folder.path("admin.sock");
+    Router router({"--announce-fd", "10", "--admin-socket", socket}, {announcer.inherited()});
+    announcer.say(fake, 0, proto::ReplicaState::kReady, fake.instance());
+    ASSERT_TRUE(router.wait_state(0, "READY"));
+    announcer.say(fake, 0, proto::ReplicaState::kReady, fake.instance(), true);
+    ASSERT_TRUE(router.wait_state(0, "DRAINING"));
+    const auto shown = [&] { return ask_unix(socket, "GET", "/admin/replicas").body; };
+    EXPECT_THAT(shown(), HasSubstr("\"drain_asked\":true"));
+    announcer.say(fake, 0, proto::ReplicaState::kAbsent, "", true);  // its process has ended
+    ASSERT_TRUE(router.wait_state(0, "DOWN"));
+    EXPECT_THAT(shown(), HasSubstr("\"drain_asked\":true"));
+    EXPECT_EQ(ask_unix(socket, "POST", "/admin/replicas/0/undrain").status, 200);
+    EXPECT_EQ(announcer.hear(), (proto::DrainOrder{0, false}));
+    EXPECT_THAT(shown(), HasSubstr("\"drain_asked\":false"));
 }
 
 TEST(RouterSurfaceTest, AForeignProcessOnAReplicasPortGetsNoWork) {

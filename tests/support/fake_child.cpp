@@ -20,6 +20,7 @@
 //   flood_bytes N              on stderr, at the start
 //   running N                  in its status page, whose step never moves
 //   drain_ms N                 the router's time from TERM to its end
+//   tell ["line", …]           said by the router to the launcher when replica 0 is READY
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -279,8 +280,13 @@ private:
         }
         announcements_.append(bytes, static_cast<std::size_t>(got));
         for (std::size_t end; (end = announcements_.find('\n')) != std::string::npos;) {
-            log("announced", {{"line", json::parse(announcements_.substr(0, end))}});
+            const json line = json::parse(announcements_.substr(0, end));
+            log("announced", {{"line", line}});
             announcements_.erase(0, end + 1);
+            if (has_told_ || line["index"] != 0 || line["state"] != "READY") continue;
+            has_told_ = true;
+            for (const json& words : launch_.value("tell", json::array()))
+                write_all(announce_fd(), words.get<std::string>() + "\n");
         }
     }
 
@@ -294,6 +300,7 @@ private:
     int seq_ = 0;
     bool is_draining_ = false;
     bool is_announce_over_ = false;
+    bool has_told_ = false;
     std::string announcements_;
 };
 

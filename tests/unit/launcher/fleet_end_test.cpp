@@ -311,6 +311,64 @@ TEST(FleetEndTest, ADrainedReplicaStaysAwayUntilUndrained) {
     EXPECT_EQ(world.state(0), kLoading);
 }
 
+TEST(FleetEndTest, ADrainAtTheRouterLeavesTheProcessAndLastsOverItsRestarts) {
+    FleetWorld world(1);
+    world.all_ready();
+    world.give(ReplicaOrder{0, Order::kSetAside});
+    EXPECT_EQ(world.state(0), kDraining);
+    EXPECT_TRUE(is_drained(world.replica(0)));
+    for (std::uint64_t second = 0; second < 700; ++second) {  // past every deadline
+        world.pass(seconds(1));
+        world.give(WorkReported{.replica = 0, .step = 1});
+    }
+    EXPECT_EQ(world.state(0), kDraining);
+    EXPECT_EQ(world.signals(0, SIGTERM), 0);
+    world.die(0, SIGKILL);
+    world.pass(seconds(2));
+    world.say_ready(0);
+    EXPECT_EQ(world.state(0), kDraining);
+    world.give(ReplicaOrder{0, Order::kRestart});
+    world.pass(seconds(1));
+    world.give(WorkReported{.replica = 0, .step = 1});
+    EXPECT_EQ(world.state(0), kStopping);
+    world.exit(0, 0);
+    world.say_ready(0);
+    EXPECT_EQ(world.state(0), kDraining);
+    world.give(ReplicaOrder{0, Order::kUndrain});
+    EXPECT_EQ(world.state(0), kReady);
+    EXPECT_FALSE(is_drained(world.replica(0)));
+}
+
+TEST(FleetEndTest, EitherDrainCanFollowTheOtherAndOneUndrainEndsBoth) {
+    FleetWorld world(1);
+    world.all_ready();
+    world.give(ReplicaOrder{0, Order::kSetAside});
+    world.give(ReplicaOrder{0, Order::kDrain});
+    world.pass(seconds(1));
+    world.give(WorkReported{.replica = 0, .step = 1});
+    EXPECT_EQ(world.state(0), kStopping);
+    world.exit(0, 0);
+    EXPECT_EQ(world.state(0), kAbsent);
+    EXPECT_TRUE(is_drained(world.replica(0)));
+    world.give(ReplicaOrder{0, Order::kUndrain});
+    EXPECT_EQ(world.state(0), kLoading);
+    world.say_ready(0);
+    EXPECT_EQ(world.state(0), kReady);
+}
+
+TEST(FleetEndTest, UndrainOfOneThatIsStoppingBringsItBackWhenItHasEnded) {
+    FleetWorld world(1);
+    world.all_ready();
+    world.give(ReplicaOrder{0, Order::kDrain});
+    world.pass(seconds(1));
+    world.give(WorkReported{.replica = 0, .step = 1});
+    ASSERT_EQ(world.state(0), kStopping);
+    ASSERT_EQ(refusal_of(world.fleet, {0, Order::kUndrain}), "");
+    world.give(ReplicaOrder{0, Order::kUndrain});
+    world.exit(0, 0);
+    EXPECT_EQ(world.state(0), kLoading);
+}
+
 TEST(FleetEndTest, OrdersThatMakeNoSenseAreRefusedInWords) {
     FleetWorld world(2);
     world.all_ready();

@@ -188,6 +188,23 @@ TEST(AnnouncementTest, RoundTrips) {
     EXPECT_FALSE(parse_announcement(R"({"index":1})"));
 }
 
+TEST(AnnouncementTest, ADrainIsSaidInBothDirections) {
+    ReplicaAnnouncement announcement{1, "http://127.0.0.1:8102", "", ReplicaState::kAbsent};
+    announcement.is_drained = true;
+    const std::string line = to_json_line(announcement);
+    EXPECT_EQ(parse_announcement(line.substr(0, line.size() - 1)).value(), announcement);
+    for (const bool is_drained : {true, false}) {
+        const std::string order = to_json_line(DrainOrder{7, is_drained});
+        EXPECT_EQ(parse_drain_order(order.substr(0, order.size() - 1)).value(),
+                  (DrainOrder{7, is_drained}));
+    }
+    for (const char* bad :
+         {"", "{", "{}", R"({"index":1})", R"({"drained":true})", R"({"index":-1,"drained":true})",
+          R"({"index":1,"drained":1})", R"({"index":"1","drained":true})"}) {
+        EXPECT_FALSE(parse_drain_order(bad)) << bad;
+    }
+}
+
 TEST(LineReaderTest, CutsLinesAndRefusesEndlessOnes) {
     LineReader reader;
     reader.feed("a\nb");

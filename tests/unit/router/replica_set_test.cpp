@@ -49,6 +49,31 @@ TEST(ReplicaSetTest, AFixedReplicaIsTrustedOnItsFirstReport) {
     EXPECT_EQ(set.mode(kStart), FleetMode::kServing);
 }
 
+TEST(ReplicaSetTest, TheLaunchersWordAboutADrainCountsWhenItChanges) {
+    ReplicaSet set({});
+    const auto say = [&](bool is_drained) {
+        proto::ReplicaAnnouncement news = announcement(proto::ReplicaState::kReady, kFirst);
+        news.is_drained = is_drained;
+        ASSERT_TRUE(set.announce(news, kStart));
+    };
+    say(false);
+    (void)set.on_report(2, report(kFirst, 1), kStart);
+    ASSERT_EQ(state_of(set, 2), ReplicaState::kReady);
+    say(true);
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kDraining);
+    EXPECT_TRUE(set.set_drain(2, false, kStart)) << "an operator wants it back here";
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+    say(true);  // sent before the launcher heard of that
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+    say(false);
+    EXPECT_TRUE(set.set_drain(2, true, kStart));
+    say(false);  // the same the other way round
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kDraining);
+    say(true);
+    say(false);
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+}
+
 TEST(ReplicaSetTest, AnAnnouncedReplicaIsReadyWhenLauncherAndReportAgree) {
     ReplicaSet set({});
     ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kLoading, kFirst), kStart));
