@@ -129,9 +129,10 @@ struct NibbleCodes {
 };
 
 __device__ inline float iq4_table_level(int n) {
-    constexpr std::uint32_t kLevels[4] = {0xbfad9881U, 0xf6eaddcfU, 0x26190d01U, 0x71594535U};
-    const std::uint32_t low = __byte_perm(kLevels[0], kLevels[1], static_cast<unsigned>(n & 7));
-    const std::uint32_t high = __byte_perm(kLevels[2], kLevels[3], static_cast<unsigned>(n & 7));
+    const std::uint32_t low =
+        __byte_perm(kIq4Levels[0], kIq4Levels[1], static_cast<unsigned>(n & 7));
+    const std::uint32_t high =
+        __byte_perm(kIq4Levels[2], kIq4Levels[3], static_cast<unsigned>(n & 7));
     return static_cast<float>(static_cast<std::int8_t>((n < 8 ? low : high) & 255U));
 }
 

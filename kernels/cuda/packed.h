@@ -30,6 +30,9 @@ inline constexpr int kSlabInputs = 64;
 inline constexpr int kSlabBytes = kTileRows * kSlabInputs / 2;
 inline constexpr int kStepInputs = 16;  // of one mma
 
+/// The sixteen levels of IQ4_XS and IQ4_NL as signed bytes, in order.
+inline constexpr std::uint32_t kIq4Levels[4] = {0xbfad9881U, 0xf6eaddcfU, 0x26190d01U, 0x71594535U};
+
 /// Bits [shift, shift + bits) of a byte.
 struct BitPlace {
     int byte;
@@ -39,6 +42,11 @@ struct BitPlace {
 struct Cell {
     int row;
     int input;
+};
+/// The i-th scale byte, or d, of a row.
+struct RowPart {
+    int row;
+    int i;
 };
 
 constexpr int byte_of(std::uint64_t value, int index) {
@@ -395,12 +403,26 @@ struct RecordLayout {
     static constexpr int kD = kScales + kTileRows * F::kScaleBytes;
     static constexpr int kBytes = kD + kTileRows * 2 * F::kDCount;
     static_assert(kBytes % 16 == 0, "records are read by 16 bytes");
+    static constexpr int kRows = kTileRows;
 
+    static constexpr BitPlace low_place(Cell cell) { return F::Low::place(cell); }
+    static constexpr Cell low_cell(BitPlace place) { return F::Low::cell(place); }
+    static constexpr BitPlace high_place(Cell cell) { return F::High::place(cell); }
+    static constexpr Cell high_cell(BitPlace place) { return F::High::cell(place); }
     static constexpr int scale_byte(int row, int i) {
         return kScales + (row % 8 * 2 + row / 8) * F::kScaleBytes + i;
     }
+    /// Whose scale the byte at kScales + `place` is.
+    static constexpr RowPart scale_at(int place) {
+        const int owner = place / F::kScaleBytes;
+        return {owner / 2 + 8 * (owner % 2), place % F::kScaleBytes};
+    }
     static constexpr int d_byte(int row, int i) {
         return kD + 2 * (row % 8 * 2 * F::kDCount + 2 * i + row / 8);
+    }
+    /// Whose d the binary16 number `half` behind kD is.
+    static constexpr RowPart d_at(int half) {
+        return {half / (2 * F::kDCount) + 8 * (half % 2), half % (2 * F::kDCount) / 2};
     }
 };
 static_assert(RecordLayout<PackedFormat<DType::kIQ4_XS>>::kBytes == 2208);
@@ -411,26 +433,25 @@ static_assert(RecordLayout<PackedFormat<DType::kQ8_0>>::kBytes == 4352);
 static_assert(RecordLayout<PackedFormat<DType::kQ4_0>>::kBytes == 2304);
 
 /// One row of a record: what `file_byte` and embeddings read.
-template <class F>
+template <class F, class Layout = RecordLayout<F>>
 struct PackedRow {
     const std::uint8_t* record;
     int row;
 
     constexpr int code(int input) const {
-        const BitPlace low = F::Low::place({row, input});
+        const BitPlace low = Layout::low_place({row, input});
         int value = record[low.byte] >> low.shift & ((1 << F::Low::kBits) - 1);
         if constexpr (F::High::kBits > 0) {
-            const BitPlace high = F::High::place({row, input});
-            value |= (record[RecordLayout<F>::kHigh + high.byte] >> high.shift &
-                      ((1 << F::High::kBits) - 1))
+            const BitPlace high = Layout::high_place({row, input});
+            value |= (record[Layout::kHigh + high.byte] >> high.shift & ((1 << F::High::kBits) - 1))
                      << F::Low::kBits;
         }
         return value;
     }
-    constexpr int scale(int i) const { return record[RecordLayout<F>::scale_byte(row, i)]; }
+    constexpr int scale(int i) const { return record[Layout::scale_byte(row, i)]; }
     constexpr int signed_scale(int i) const { return static_cast<std::int8_t>(scale(i)); }
     constexpr int d(int i) const {
-        const int byte = RecordLayout<F>::d_byte(row, i);
+        const int byte = Layout::d_byte(row, i);
         return record[byte] | record[byte + 1] << 8;
     }
     constexpr std::uint8_t file_byte(int byte) const {
@@ -450,14 +471,15 @@ struct PackSource {
     std::int32_t row_count;  // of `rows`, and of `partner`
     std::int32_t k;
 
-    /// File bytes of row `row` of tile `tile` at record `record`; null when there is no such row.
-    template <class F>
+    /// File bytes of row `row` of tile `tile`, of `tile_rows`, at record `record`; null when there
+    /// is no such row.
+    template <class F, int tile_rows>
     constexpr const std::uint8_t* blocks(std::int64_t tile, int row, int record) const {
         const std::uint8_t* base = rows;
-        std::int64_t index = tile * kTileRows + row;
+        std::int64_t index = tile * tile_rows + row;
         if (partner != nullptr) {
-            base = row < kTileRows / 2 ? rows : partner;
-            index = tile * (kTileRows / 2) + row % (kTileRows / 2);
+            base = row < tile_rows / 2 ? rows : partner;
+            index = tile * (tile_rows / 2) + row % (tile_rows / 2);
         }
         if (index >= row_count) return nullptr;
         return base + index * row_bytes + std::int64_t{record} * F::kFileBytes;
@@ -465,39 +487,37 @@ struct PackSource {
 };
 
 /// Byte `byte` of the record of 256 inputs `record` of row tile `tile`.
-template <class F>
+template <class F, class Layout = RecordLayout<F>>
 constexpr std::uint8_t packed_byte(const PackSource& source, std::int64_t tile, int record,
                                    int byte) {
-    using Layout = RecordLayout<F>;
     const int inputs = source.k - record * kRecordInputs;  // that exist
+    const auto blocks_of = [&](int row) {
+        return source.blocks<F, Layout::kRows>(tile, row, record);
+    };
     const auto code = [&](Cell cell) {
-        const std::uint8_t* blocks = source.blocks<F>(tile, cell.row, record);
+        const std::uint8_t* blocks = blocks_of(cell.row);
         return blocks != nullptr && cell.input < inputs ? F::code(blocks, cell.input) : 0;
     };
     int value = 0;
     if (byte < Layout::kHigh) {
         for (int shift = 0; shift < 8; shift += F::Low::kBits)
-            value |= (code(F::Low::cell({byte, shift})) & ((1 << F::Low::kBits) - 1)) << shift;
+            value |= (code(Layout::low_cell({byte, shift})) & ((1 << F::Low::kBits) - 1)) << shift;
     } else if (byte < Layout::kScales) {
         if constexpr (F::High::kBits > 0)
             for (int shift = 0; shift < 8; shift += F::High::kBits)
-                value |= (code(F::High::cell({byte - Layout::kHigh, shift})) >> F::Low::kBits)
+                value |= (code(Layout::high_cell({byte - Layout::kHigh, shift})) >> F::Low::kBits)
                          << shift;
     } else if (byte < Layout::kD) {
-        const int place = byte - Layout::kScales;
-        const int owner = place / F::kScaleBytes;
-        const int i = place % F::kScaleBytes;
-        const std::uint8_t* blocks = source.blocks<F>(tile, owner / 2 + 8 * (owner % 2), record);
+        const RowPart part = Layout::scale_at(byte - Layout::kScales);
+        const std::uint8_t* blocks = blocks_of(part.row);
         // Only formats of 32 values end before a record does; they have two bytes per 32 inputs.
-        const bool exists = F::kDCount > 0 || i / 2 * 32 < inputs;
-        value = blocks != nullptr && exists ? F::scale(blocks, i) & 255 : 0;
+        const bool exists = F::kDCount > 0 || part.i / 2 * 32 < inputs;
+        value = blocks != nullptr && exists ? F::scale(blocks, part.i) & 255 : 0;
     } else {
         if constexpr (F::kDCount > 0) {
-            const int half = (byte - Layout::kD) / 2;
-            const int row = half / (2 * F::kDCount) + 8 * (half % 2);
-            const std::uint8_t* blocks = source.blocks<F>(tile, row, record);
-            if (blocks != nullptr)
-                value = F::d(blocks, half % (2 * F::kDCount) / 2) >> (8 * (byte % 2)) & 255;
+            const RowPart part = Layout::d_at((byte - Layout::kD) / 2);
+            const std::uint8_t* blocks = blocks_of(part.row);
+            if (blocks != nullptr) value = F::d(blocks, part.i) >> (8 * (byte % 2)) & 255;
         }
     }
     return static_cast<std::uint8_t>(value);

@@ -139,6 +139,48 @@ struct MatmulParams {
     std::uint32_t* arrivals;  // [tiles] zero between launches
 };
 
+/// Rows first_row + i as the kernels of sm_70 read them, at place i: int8 with a scale per 32
+/// inputs for matmul_dp4a, binary16 for matmul_hmma. Places without a row become zeros.
+struct PrepareLanesParams {
+    const std::int32_t* rows;  // [1] live rows
+    std::int32_t first_row;
+    XInput input;
+    std::int32_t slabs;    // of 32 inputs, whole stretches
+    std::int32_t columns;  // places of a slab
+    void* x;               // [slabs][columns] 32 int8, or 32 binary16 whose 16 bytes are swizzled
+    void* sides;           // int8: [slabs][columns] LaneSide; binary16: [slabs][columns] f32, sums
+    float* factors;        // binary16: [columns] the row's power of two, over its rms
+};
+
+/// Of 32 quantised inputs q: x = scale * q.
+struct alignas(16) LaneSide {
+    float scale;
+    std::int32_t sums[2];  // of q over the first and the last sixteen
+    float sum;             // scale times both
+};
+
+/// A segment whose records lie in the order of lane_order.h, times up to 64 rows.
+struct LaneMatmulParams {
+    const std::int32_t* rows;     // [1] live rows
+    std::int32_t first_row;       // of this launch
+    const std::uint8_t* records;  // [tiles, k_records]
+    std::int32_t tiles, k_records;
+    std::int32_t stretches;  // of 128 inputs
+    std::int32_t columns;    // places of x in a slab
+    std::int32_t splits;     // parts of K; above one, sums go to `partials` (matmul_hmma)
+    const void* x;           // as in PrepareLanesParams
+    const void* sides;
+    const float* factors;
+    float* partials;    // [splits][columns][tiles * 32]
+    const float* bias;  // [outputs of the matrix]; null = none
+    float* y;           // [rows, *]; output `begin` of the matrix at column 0
+    std::int64_t y_stride;
+    std::int32_t outputs;       // of this segment
+    std::int32_t first_output;  // of this segment in the matrix
+    std::int32_t begin, end;    // outputs of the matrix that are stored
+    LinearEpilogue epilogue;    // not kSwiGlu
+};
+
 /// W as binary16: packed records (tiles of 16 rows) or the file's rows.
 struct DequantiseParams {
     const std::uint8_t* from;

@@ -3,5 +3,5 @@
 quadriga_library(quadriga_cuda_plans
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/pack_host.cpp" "${CMAKE_CURRENT_LIST_DIR}/matmul_plan.cpp"
             "${CMAKE_CURRENT_LIST_DIR}/matmul_plans.cpp" "${CMAKE_CURRENT_LIST_DIR}/sample_edits.cpp"
-            "${CMAKE_CURRENT_LIST_DIR}/prefill_plan.cpp"
+            "${CMAKE_CURRENT_LIST_DIR}/prefill_plan.cpp" "${CMAKE_CURRENT_LIST_DIR}/lane_plan.cpp"
     PUBLIC quadriga_quant tl::expected)

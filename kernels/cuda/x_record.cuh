@@ -10,11 +10,10 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/packed.h"
+#include "kernels/cuda/power_of_two.cuh"
 
 namespace kernels::cuda {
 
-inline constexpr int kScaledExponent = 13;  // of the largest |v| after scaling
-inline constexpr int kFloatBias = 127;
 inline constexpr int kChunkInputs = 8;  // of a lane
 
 /// A row of x and where it ends.
@@ -31,10 +30,6 @@ struct XRecord {
     float sum;      // of y over 32 inputs, the same in each four lanes; only when asked for
     float squares;  // of x, the same in every lane
 };
-
-__device__ inline float power_of_two(int biased_exponent) {
-    return __uint_as_float(static_cast<std::uint32_t>(biased_exponent) << 23);
-}
 
 /// Input j of a lane's chunk within its record.
 __device__ inline int chunk_input(int lane, int j) {
@@ -81,18 +76,6 @@ __device__ inline float weigh_chunk(const XRow& row, int record, float (&v)[kChu
         v[j] *= weight[j];
     }
     return warp_sum(squares);
-}
-
-struct PowerOfTwo {
-    float value, inverse;
-};
-/// What divides values whose largest has these bits. Exponents stay inside those of normal numbers;
-/// rows with infinities stay as they are.
-__device__ inline PowerOfTwo unit_of(std::uint32_t largest_bits) {
-    int exponent = static_cast<int>(largest_bits >> 23);
-    exponent = exponent == 255 ? kFloatBias + kScaledExponent : max(exponent, kScaledExponent + 1);
-    return {power_of_two(exponent - kScaledExponent),
-            power_of_two(2 * kFloatBias + kScaledExponent - exponent)};
 }
 
 __device__ inline uint4 round_chunk(const float (&v)[kChunkInputs], float inverse) {

@@ -1,6 +1,7 @@
 // CUDA's words as C++ has them, for device code that runs in a grid.h. In front of everything else.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -23,6 +24,9 @@ struct float2 {
 };
 struct alignas(16) float4 {
     float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
 };
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
@@ -52,18 +56,36 @@ inline void __syncwarp() {
     on_host::exchange(&nothing, 1);
 }
 /// What lane `from` of the warp gives.
-inline float lane_value(float value, unsigned from) {
+template <class T>
+T lane_value(T value, unsigned from) {
     const std::byte* all = on_host::exchange(&value, sizeof value);
     std::memcpy(&value, all + from % on_host::kWarpLanes * on_host::kPayloadBytes, sizeof value);
     return value;
 }
-inline float __shfl_xor_sync(unsigned, float value, int distance) {
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int distance) {
     return lane_value(value, threadIdx.x ^ static_cast<unsigned>(distance));
 }
 inline float __shfl_up_sync(unsigned, float value, unsigned distance) {
     const unsigned lane = threadIdx.x % on_host::kWarpLanes;
     return lane_value(value, lane >= distance ? lane - distance : lane);
 }
-inline float __shfl_sync(unsigned, float value, int lane) {
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
     return lane_value(value, static_cast<unsigned>(lane));
 }
+
+/// Byte i of the result is byte (selectors >> 4 i) mod 8 of b:a, its sign alone with 8 added.
+inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+    std::uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        const std::uint32_t selector = selectors >> (4 * i) & 15U;
+        std::uint32_t byte = (selector % 8 < 4 ? a : b) >> (8 * (selector % 4)) & 255U;
+        if (selector >= 8) byte = byte >= 128 ? 255 : 0;
+        result |= byte << (8 * i);
+    }
+    return result;
+}
+
+using std::max;
+using std::min;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -40,22 +41,23 @@ std::vector<Shape> shapes_of(DType dtype) {
     return shapes;
 }
 
-TEST(PackedTest, UnpackingGivesEveryByteBack) {
-    for (const DType dtype : kTypes)
-        for (const Shape& shape : shapes_of(dtype)) {
-            const std::int64_t stride = row_bytes(dtype, shape.k);
-            const std::vector<std::uint8_t> file = random_bytes(shape.rows * stride, 1);
-            const PackSource source{.rows = file.data(),
-                                    .partner = nullptr,
-                                    .row_bytes = stride,
-                                    .row_count = shape.rows,
-                                    .k = shape.k};
-            const std::vector<std::uint8_t> packed = pack_on_host(dtype, source);
-            EXPECT_EQ(static_cast<std::int64_t>(packed.size()),
-                      packed_bytes(dtype, shape.rows, shape.k));
-            EXPECT_EQ(unpack_on_host(dtype, source, packed), file)
-                << name_of(dtype) << " " << shape.rows << " x " << shape.k;
-        }
+TEST(PackedTest, UnpackingGivesEveryByteBackInBothOrders) {
+    for (const WeightOrder order : {WeightOrder::kTiles, WeightOrder::kLanes})
+        for (const DType dtype : kTypes)
+            for (const Shape& shape : shapes_of(dtype)) {
+                const std::int64_t stride = row_bytes(dtype, shape.k);
+                const std::vector<std::uint8_t> file = random_bytes(shape.rows * stride, 1);
+                const PackSource source{.rows = file.data(),
+                                        .partner = nullptr,
+                                        .row_bytes = stride,
+                                        .row_count = shape.rows,
+                                        .k = shape.k};
+                const std::vector<std::uint8_t> packed = pack_on_host(dtype, source, order);
+                EXPECT_EQ(static_cast<std::int64_t>(packed.size()),
+                          packed_bytes(dtype, shape.rows, shape.k, order));
+                EXPECT_EQ(unpack_on_host(dtype, source, packed, order), file)
+                    << name_of(dtype) << " " << shape.rows << " x " << shape.k;
+            }
 }
 
 TEST(PackedTest, InterleavedRowsComeBackToTheirSources) {
@@ -92,6 +94,52 @@ TEST(PackedTest, PlacesAndCellsAreInverse) {
     EXPECT_TRUE(holds(BytePlane{}));
     EXPECT_TRUE(holds(OneBitPlane{}));
     EXPECT_TRUE(holds(TwoBitPlane{}));
+}
+
+TEST(PackedTest, EveryPlaceOfALanesRecordHasOneOwner) {
+    for (const DType dtype : kTypes)
+        with_packed_format(dtype, [](auto format) {
+            using F = decltype(format);
+            using Layout = LaneLayout<F>;
+            std::vector<int> bits(static_cast<std::size_t>(Layout::kScales) * 8);
+            const auto see = [&](int base, BitPlace place, int width) {
+                for (int bit = 0; bit < width; ++bit)
+                    ++bits[static_cast<std::size_t>(8 * (base + place.byte) + place.shift + bit)];
+            };
+            for (int row = 0; row < kLaneRows; ++row)
+                for (int input = 0; input < kRecordInputs; ++input) {
+                    see(0, Layout::low_place({row, input}), F::Low::kBits);
+                    const Cell low = Layout::low_cell(Layout::low_place({row, input}));
+                    EXPECT_EQ(std::pair(low.row, low.input), std::pair(row, input));
+                    if constexpr (F::High::kBits > 0) {
+                        see(Layout::kHigh, Layout::high_place({row, input}), F::High::kBits);
+                        const Cell high = Layout::high_cell(Layout::high_place({row, input}));
+                        EXPECT_EQ(std::pair(high.row, high.input), std::pair(row, input));
+                    }
+                }
+            EXPECT_TRUE(std::ranges::all_of(bits, [](int count) { return count == 1; }));
+            for (int row = 0; row < kLaneRows; ++row)
+                for (int i = 0; i < F::kScaleBytes; ++i) {
+                    const RowPart part =
+                        Layout::scale_at(Layout::scale_byte(row, i) - Layout::kScales);
+                    EXPECT_EQ(std::pair(part.row, part.i), std::pair(row, i));
+                }
+        });
+}
+
+/// A slab of nibbles is the 16 bytes of the file's sub-block, in IQ4_XS and the types of 32 values.
+TEST(PackedTest, ALanesSlabIsTheFilesSubBlock) {
+    const std::int64_t stride = row_bytes(DType::kIQ4_XS, 256);
+    const std::vector<std::uint8_t> file = random_bytes(32 * stride, 5);
+    const std::vector<std::uint8_t> packed = pack_on_host(
+        DType::kIQ4_XS,
+        {.rows = file.data(), .partner = nullptr, .row_bytes = stride, .row_count = 32, .k = 256},
+        WeightOrder::kLanes);
+    for (std::size_t row = 0; row < 32; ++row)
+        for (std::size_t slab = 0; slab < 8; ++slab)
+            for (std::size_t byte = 0; byte < 16; ++byte)
+                EXPECT_EQ(packed[512 * slab + 16 * row + byte],
+                          file[136 * row + 8 + 16 * slab + byte]);
 }
 
 /// PTX ISA, "Matrix Fragments for mma.m16n8k16", A operand: register i of lane l holds row

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/quant/half.h"
+
 namespace kernels::cuda {
 
 inline constexpr int kWarpLanes = on_host::kWarpLanes;
@@ -18,6 +20,12 @@ inline float warp_sum(float value) {
     for (int distance = kWarpLanes / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(~0U, value, distance);
     return value;
+}
+inline float half_to_float(std::uint16_t half) {
+    return kernels::f16_to_f32(half);
+}
+inline std::uint16_t float_to_half(float value) {
+    return kernels::f32_to_f16(value);
 }
 inline float sigmoid(float x) {
     return 1.0F / (1.0F + std::exp(-x));
