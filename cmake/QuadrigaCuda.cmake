@@ -17,6 +17,45 @@ endif()
 math(EXPR QUADRIGA_CUDA_VERSION "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 10")
 message(STATUS "CUDA ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}: ${QUADRIGA_NVCC}")
 enable_language(ASM)
+option(QUADRIGA_CUDA_SM70 "Put PTX for sm_70, made by clang (tests/volta/ptx), into the programs beside the cubins" OFF)
+
+# quadriga_sm_70_ptx(ASSEMBLY DECLARATIONS ROWS FILES): what PTX for sm_70 adds to the generated sources; nothing when it
+# is not asked for. Which files have it is kernel_names.cpp's list.
+function(quadriga_sm_70_ptx out_assembly out_declarations out_rows out_files)
+    set(assembly "")
+    set(declarations "")
+    set(rows "")
+    set(files "")
+    if(QUADRIGA_CUDA_SM70)
+        find_program(QUADRIGA_CLANG_CUDA clang++-22)
+        if(NOT QUADRIGA_CLANG_CUDA)
+            message(FATAL_ERROR "QUADRIGA_CUDA_SM70 is ON, but clang++-22 was not found: deploy/install-packages --volta")
+        endif()
+        set(names "${CMAKE_CURRENT_SOURCE_DIR}/kernel_names.cpp")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${names}")
+        file(STRINGS "${names}" listed REGEX "^    {\"[a-z0-9_]+\", (true|false), true},$")
+        foreach(line IN LISTS listed)
+            string(REGEX REPLACE "^    {\"([a-z0-9_]+)\".*" "\\1" stem "${line}")
+            set(ptx "${CMAKE_CURRENT_BINARY_DIR}/sm_70/${stem}.ptx")
+            add_custom_command(OUTPUT "${ptx}"
+                COMMAND "${CMAKE_COMMAND}" -E env "QUADRIGA_NVCC=${QUADRIGA_NVCC}" "${Python3_EXECUTABLE}"
+                        "${CMAKE_SOURCE_DIR}/tests/volta/ptx" --no-install --only "${stem}" --out "${CMAKE_CURRENT_BINARY_DIR}/sm_70"
+                DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cu" "${CMAKE_SOURCE_DIR}/tests/volta/ptx"
+                DEPFILE "${ptx}.d"
+                COMMENT "Compiling device code ${stem}.cu for sm_70" VERBATIM)
+            list(APPEND files "${ptx}")
+            string(APPEND assembly ".balign 64\n.global quadriga_sm_70_${stem}\nquadriga_sm_70_${stem}:\n"
+                                   ".incbin \"${ptx}\"\n.byte 0\n.global quadriga_sm_70_${stem}_end\nquadriga_sm_70_${stem}_end:\n")
+            string(APPEND declarations "extern const std::byte quadriga_sm_70_${stem}[];\n"
+                                       "extern const std::byte quadriga_sm_70_${stem}_end[];\n")
+            string(APPEND rows "        {\"${stem}\", {quadriga_sm_70_${stem}, quadriga_sm_70_${stem}_end}},\n")
+        endforeach()
+    endif()
+    set(${out_assembly} "${assembly}" PARENT_SCOPE)
+    set(${out_declarations} "${declarations}" PARENT_SCOPE)
+    set(${out_rows} "${rows}" PARENT_SCOPE)
+    set(${out_files} "${files}" PARENT_SCOPE)
+endfunction()
 
 # quadriga_cubins(OUT files.cu...): sets OUT to the generated sources that hold the cubins.
 function(quadriga_cubins out)
@@ -46,11 +85,15 @@ function(quadriga_cubins out)
                                    "extern const std::byte quadriga_cubin_${stem}_end[];\n")
         string(APPEND rows "    {\"${stem}\", {quadriga_cubin_${stem}, quadriga_cubin_${stem}_end}},\n")
     endforeach()
-    string(APPEND assembly ".section .note.GNU-stack,\"\",@progbits\n")
+    quadriga_sm_70_ptx(ptx_assembly ptx_declarations ptx_rows ptx_files)
+    string(APPEND assembly "${ptx_assembly}.section .note.GNU-stack,\"\",@progbits\n")
+    string(APPEND declarations "${ptx_declarations}")
     file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/cubins.S" CONTENT "${assembly}" @ONLY)
     file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/cubins.cpp" @ONLY CONTENT
 "// Made by QuadrigaCuda.cmake.
 #include \"kernels/cuda/cubins.h\"
+
+#include <vector>
 
 extern \"C\" {
 ${declarations}}
@@ -67,9 +110,15 @@ std::span<const Cubin> cubins() {
     return kCubins;
 }
 
+std::span<const Cubin> sm_70_ptx() {
+    static const std::vector<Cubin> all = {
+${ptx_rows}    };
+    return all;
+}
+
 }  // namespace kernels::cuda
 ")
-    set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/cubins.S" PROPERTIES OBJECT_DEPENDS "${cubins}")
+    set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/cubins.S" PROPERTIES OBJECT_DEPENDS "${cubins};${ptx_files}")
     set(${out} "${CMAKE_CURRENT_BINARY_DIR}/cubins.S" "${CMAKE_CURRENT_BINARY_DIR}/cubins.cpp" PARENT_SCOPE)
 endfunction()
 

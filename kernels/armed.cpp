@@ -24,9 +24,9 @@ std::string full_name(const KernelEntry& entry) {
     return entry.variant.empty() ? entry.name : entry.name + "/" + entry.variant;
 }
 
-void mark_wrong_arch(KernelEntry& entry) {
+void mark_wrong_arch(KernelEntry& entry, std::string_view needed, std::string_view code) {
     entry.state = KernelState::kWrongArch;
-    entry.reason = "needs sm_90, the code is for sm_70";
+    entry.reason = "needs " + std::string(needed) + ", the code is for " + std::string(code);
 }
 
 bool is_missing(const KernelEntry& entry) {

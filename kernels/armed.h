@@ -39,7 +39,8 @@ struct KernelEntry {
 std::string full_name(const KernelEntry& entry);
 
 /// Marks it as one that this device code has no form of.
-void mark_wrong_arch(KernelEntry& entry);
+void mark_wrong_arch(KernelEntry& entry, std::string_view needed = "sm_90",
+                     std::string_view code = "sm_70");
 
 /// Wanted by the model and not armed.
 bool is_missing(const KernelEntry& entry);

@@ -14,12 +14,6 @@ constexpr int kAttentionThreads = 256;
 constexpr int kAttentionDecodeThreads = 256;
 constexpr int kAttentionPrefillThreads = 384;
 
-KernelId kernel_for(std::int32_t head_dim) {
-    if (head_dim <= 2 * kWarpLanes) return KernelId::kAttention2;
-    if (head_dim <= 4 * kWarpLanes) return KernelId::kAttention4;
-    return KernelId::kAttention8;
-}
-
 AttentionParams params_of(const OpContext& context, const AttentionArgs& args) {
     AttentionParams p{};
     p.step = context.view;
@@ -121,7 +115,7 @@ void launch_append(const OpContext& context, const AttentionArgs& args, const At
 }
 void launch_plain(const OpContext& context, const AttentionArgs& args, const AttentionParams& p) {
     launch_append(context, args, p);
-    context.kernels->launch(kernel_for(args.head_dim),
+    context.kernels->launch(attention_kernel(args.head_dim),
                             {.x = context.step->rows, .y = args.n_h, .threads = kAttentionThreads},
                             context.stream, p);
 }

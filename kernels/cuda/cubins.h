@@ -1,4 +1,5 @@
-// Device code inside the program: one cubin per .cu file, put there by cmake/QuadrigaCuda.cmake.
+// Device code inside the program, put there by cmake/QuadrigaCuda.cmake: one cubin per .cu file;
+// and PTX for sm_70 where the build was asked for it.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +14,7 @@ struct Cubin {
 };
 
 std::span<const Cubin> cubins();
+/// Texts that end with a zero byte; none = the build has none.
+std::span<const Cubin> sm_70_ptx();
 
 }  // namespace kernels::cuda

@@ -35,6 +35,7 @@ public:
           context_(driver_, facts_.device),
           kernels_(driver_, code),
           registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
+          lane_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           attention_registry_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           delta_net_(kernels_, facts.shared_bytes_max, options.disabled_kernels),
           sampler_(driver_, kernels_, facts_.shared_bytes_max, options.disabled_kernels),
@@ -42,7 +43,8 @@ public:
           arena_(driver_),
           staging_(driver_, stream_.get()),
           tensors_(driver_, arena_, staging_, stream_.get()),
-          weights_(driver_, facts_, kernels_, registry_, arena_, staging_, stream_.get()),
+          weights_(driver_, facts_, kernels_, registry_, lane_registry_, arena_, staging_,
+                   stream_.get()),
           prefill_(kernels_, options),
           graphs_(driver_, kernels_),
           trace_(driver_) {
@@ -52,6 +54,7 @@ public:
         op_.step = &step_;
         op_.delta_net = &delta_net_;
         op_.matmul.plans = &plans_;
+        if (kernels_.kind() == cuda::CodeKind::kSm70) op_.lanes.registry = &lane_registry_;
         op_.attention.registry = &attention_registry_;
         op_.prefill = &prefill_.scratch();
     }
@@ -131,6 +134,7 @@ private:
     cuda::Context context_;
     cuda::KernelSet kernels_;
     cuda::MatmulRegistry registry_;
+    cuda::LaneRegistry lane_registry_;
     cuda::AttentionRegistry attention_registry_;
     cuda::DeltaNetRegistry delta_net_;
     cuda::Sampler sampler_;
@@ -186,6 +190,8 @@ DeviceInfo CudaBackendImpl::device() const {
 
 std::vector<KernelEntry> CudaBackendImpl::armed_kernels() const {
     std::vector<KernelEntry> entries = registry_.entries(kernels_);
+    for (KernelEntry& entry : lane_registry_.entries(kernels_))
+        entries.push_back(std::move(entry));
     for (KernelEntry& entry : attention_registry_.entries(kernels_))
         entries.push_back(std::move(entry));
     for (KernelEntry& entry : delta_net_.entries(kernels_))
@@ -225,7 +231,8 @@ cuda::ScratchPlan CudaBackendImpl::plan_scratch(const StepLimits& limits) const 
     return cuda::scratch_plan({.limits = limits,
                                .multiprocessors = facts_.multiprocessors,
                                .matrices = weights_.all(),
-                               .with_prefill = prefill_.is_open()});
+                               .with_prefill = prefill_.is_open(),
+                               .with_lanes = kernels_.kind() == cuda::CodeKind::kSm70});
 }
 
 std::optional<Refusal> CudaBackendImpl::prepare(const StepLimits& limits) {
@@ -463,11 +470,16 @@ tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
     const CudaBackendOptions& options) {
     const auto driver = cuda::load_driver(cuda::system_loader(), options.library_dir);
     if (!driver) return tl::unexpected(driver.error());
-    const auto facts = cuda::find_device(*driver, options.device);
+    const bool has_folder = !options.ptx_folder.empty();
+    const auto facts =
+        cuda::find_device(*driver, options.device, has_folder || !cuda::sm_70_ptx().empty());
     if (!facts) return tl::unexpected(facts.error());
     const tl::expected<cuda::DeviceCode, std::string> code =
-        options.ptx_folder.empty() ? cuda::own_code() : cuda::read_ptx(options.ptx_folder);
+        has_folder ? cuda::read_ptx(options.ptx_folder) : cuda::own_code(facts->code);
     if (!code) return tl::unexpected(code.error());
+    if (const std::string missing = cuda::missing_file(*code); !missing.empty())
+        return tl::unexpected(options.ptx_folder + " has no " + missing +
+                              ".ptx; make it anew from these sources");
     try {
         return std::make_unique<CudaBackendImpl>(*driver, *facts, options, *code);
     } catch (const cuda::CudaError& error) {

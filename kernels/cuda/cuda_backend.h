@@ -90,7 +90,8 @@ public:
     virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
 };
 
-/// Compute capabilities the kernels of this build run on: "9.0".
+/// Compute capabilities the kernels of this build are written for: "9.0", and "7.0" with PTX for
+/// it.
 std::vector<std::string> cuda_architectures();
 
 // What a CudaBackend's packed_bytes and load_bytes say, for planning without a device: no less.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/decode.cuh"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/lane_order.h"
 #include "kernels/cuda/params.h"
 
 namespace kernels::cuda {
@@ -12,8 +12,8 @@ __device__ inline float float_of_half_bits(int bits) {
     return half_to_float(static_cast<std::uint16_t>(bits));
 }
 
-template <DType kType>
-__device__ float packed_weight(const PackedRow<PackedFormat<kType>>& row, int input) {
+template <DType kType, class Row>
+__device__ float packed_weight(const Row& row, int input) {
     const int code = row.code(input);
     if constexpr (kType == DType::kIQ4_XS) {
         const float scale =
@@ -43,6 +43,17 @@ template <DType kType>
 __device__ void decode_records(const SegmentView& segment, int index, int k, int k_end,
                                float* out) {
     using F = PackedFormat<kType>;
+    const std::int64_t records = (k_end + kRecordInputs - 1) / kRecordInputs;
+    if (segment.has_lanes) {
+        using Layout = LaneLayout<F>;
+        const PackedRow<F, Layout> packed{
+            segment.blocks + (index / kLaneRows * records + k / kRecordInputs) * Layout::kBytes,
+            index % kLaneRows};
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j)
+            out[j] = packed_weight<kType>(packed, k % kRecordInputs + j);
+        return;
+    }
     int tile = index / kTileRows;
     int row = index % kTileRows;
     if (segment.is_interleaved) {
@@ -51,7 +62,6 @@ __device__ void decode_records(const SegmentView& segment, int index, int k, int
         tile = own / (kTileRows / 2);
         row = own % (kTileRows / 2) + (index < half ? 0 : kTileRows / 2);
     }
-    const std::int64_t records = (k_end + kRecordInputs - 1) / kRecordInputs;
     const PackedRow<F> packed{
         segment.blocks + (tile * records + k / kRecordInputs) * RecordLayout<F>::kBytes, row};
 #pragma unroll

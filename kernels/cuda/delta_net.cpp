@@ -11,12 +11,6 @@ constexpr int kWarpLanes = 32;
 constexpr int kColumnsPerWarp = 8;
 constexpr int kStoreThreads = 256;
 
-KernelId kernel_for(std::int32_t state_size) {
-    if (state_size <= kWarpLanes) return KernelId::kDeltaNet1;
-    if (state_size <= 2 * kWarpLanes) return KernelId::kDeltaNet2;
-    return KernelId::kDeltaNet4;
-}
-
 void check_replay(const StepDescriptor& step, const DeltaNetArgs& args) {
     const std::int64_t rows_max = args.replay.empty() ? 0 : args.replay.shape[1];
     assert(args.replay.empty() ||
@@ -38,7 +32,7 @@ void launch_plain(const OpContext& context, const DeltaNetArgs& args, std::int32
     const std::int64_t seqs = context.step->seqs;
     const std::int64_t conv_dim = std::int64_t{2 * args.n_k + args.n_v} * args.state_size;
     const int warps = (args.state_size + kColumnsPerWarp - 1) / kColumnsPerWarp;
-    context.kernels->launch(kernel_for(args.state_size),
+    context.kernels->launch(delta_net_kernel(args.state_size),
                             {.x = seqs, .y = args.n_v, .threads = warps * kWarpLanes},
                             context.stream, p);
     context.kernels->launch(

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "kernels/cuda/kernel_names.h"
+
 namespace kernels::cuda {
 namespace {
 
@@ -14,9 +16,18 @@ constexpr std::uintmax_t kBytesMax = std::uintmax_t{64} << 20;  // of a file; ou
 
 }  // namespace
 
-DeviceCode own_code() {
-    const std::span<const Cubin> all = cubins();
-    return {.images = {all.begin(), all.end()}, .texts = {}};
+DeviceCode own_code(CodeKind kind) {
+    const std::span<const Cubin> all = kind == CodeKind::kSm90 ? cubins() : sm_70_ptx();
+    return {.images = {all.begin(), all.end()}, .texts = {}, .kind = kind};
+}
+
+std::string missing_file(const DeviceCode& code) {
+    for (const DeviceFile& file : device_files()) {
+        if (!(code.kind == CodeKind::kSm90 ? file.has_sm_90 : file.has_sm_70)) continue;
+        if (std::ranges::find(code.images, file.stem, &Cubin::name) == code.images.end())
+            return std::string(file.stem);
+    }
+    return {};
 }
 
 tl::expected<DeviceCode, std::string> read_ptx(const std::string& folder) {
@@ -27,7 +38,7 @@ tl::expected<DeviceCode, std::string> read_ptx(const std::string& folder) {
     if (error) return tl::unexpected(folder + " cannot be read: " + error.message());
     if (paths.empty()) return tl::unexpected(folder + " has no .ptx files");
     std::ranges::sort(paths);
-    DeviceCode code{.images = {}, .texts = {}, .is_complete = false};
+    DeviceCode code{.images = {}, .texts = {}, .kind = CodeKind::kSm70};
     for (const std::filesystem::path& path : paths) {
         const std::uintmax_t bytes = std::filesystem::file_size(path, error);
         if (error || bytes > kBytesMax)

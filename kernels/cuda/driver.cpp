@@ -153,7 +153,8 @@ tl::expected<Driver, std::string> load_driver(const LibraryLoader& loader,
     return driver;
 }
 
-tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ordinal) {
+tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ordinal,
+                                                   bool has_sm_70) {
     const std::string subject = "device " + std::to_string(ordinal);
     int count = 0;
     if (const Status status = driver.device_count(&count); status != kSuccess)
@@ -164,25 +165,24 @@ tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ord
     DeviceFacts facts;
     char name[256] = {};
     std::array<unsigned char, 16> uuid{};
-    int major = 0;
-    int minor = 0;
+    Capability card;
     Status status = driver.device_get(&facts.device, ordinal);
     const auto ask = [&](DeviceAttribute attribute, int& value) {
         if (status == kSuccess) status = driver.device_attribute(&value, attribute, facts.device);
     };
     if (status == kSuccess) status = driver.device_name(name, sizeof name - 1, facts.device);
     if (status == kSuccess) status = driver.device_uuid(uuid.data(), facts.device);
-    ask(DeviceAttribute::kComputeCapabilityMajor, major);
-    ask(DeviceAttribute::kComputeCapabilityMinor, minor);
+    ask(DeviceAttribute::kComputeCapabilityMajor, card.major);
+    ask(DeviceAttribute::kComputeCapabilityMinor, card.minor);
     ask(DeviceAttribute::kMultiprocessors, facts.multiprocessors);
     ask(DeviceAttribute::kSharedBytesPerBlockOptIn, facts.shared_bytes_max);
     if (status != kSuccess)
         return tl::unexpected(subject + " does not answer: " + status_text(driver, status));
     facts.name = name;
     facts.uuid = uuid_text(uuid);
-    if (major != 9 || minor != 0)
-        return tl::unexpected(subject + " (" + facts.name + ") is sm_" + std::to_string(major) +
-                              std::to_string(minor) + ", the kernels of this build are for sm_90a");
+    const auto code = code_for(card, has_sm_70);
+    if (!code) return tl::unexpected(subject + " (" + facts.name + ") " + code.error());
+    facts.code = *code;
     return facts;
 }
 

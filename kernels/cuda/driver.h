@@ -12,6 +12,8 @@
 
 #include <tl/expected.hpp>
 
+#include "kernels/cuda/architecture.h"
+
 namespace kernels::cuda {
 
 using Status = int;  // CUresult
@@ -129,11 +131,14 @@ struct DeviceFacts {
     std::string name;
     std::string uuid;  // "GPU-5a1c...", as NVML and nvidia-smi write it
     int multiprocessors = 0;
-    int shared_bytes_max = 0;  // of a block that asks for it
+    int shared_bytes_max = 0;         // of a block that asks for it
+    CodeKind code = CodeKind::kSm90;  // that runs on it
 };
 
-/// Finds device `ordinal` and checks that our kernels run on it. The error is a sentence too.
-tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ordinal);
+/// Finds device `ordinal` and checks that our kernels run on it; `has_sm_70`: there is PTX for
+/// sm_70. The error is a sentence too.
+tl::expected<DeviceFacts, std::string> find_device(const Driver& driver, int ordinal,
+                                                   bool has_sm_70);
 
 /// A call that failed after start-up: the device is lost.
 class CudaError : public std::runtime_error {

@@ -1,7 +1,7 @@
-// Many tokens go to cuBLASLt (prefill.cpp). Of the rest, packed segments go to matmul_mma; the
-// others take one launch each. With SwiGLU the first half of
-// the outputs is stored and the second one finishes it, so segments may have any types and lie
-// across the middle; only interleaved ones hold both factors of an output at once.
+// Many tokens go to cuBLASLt (prefill.cpp). Of the rest, packed segments go to matmul_mma, on sm_70
+// to matmul_dp4a and matmul_hmma (matmul_lanes.cpp); the others take one launch each. With SwiGLU
+// the first half of the outputs is stored and the second one finishes it, so segments may have any
+// types and lie across the middle; only interleaved ones hold both factors of an output at once.
 #include <algorithm>
 #include <cassert>
 
@@ -70,11 +70,8 @@ void launch_plain(const OpContext& context, const LinearJob& job, const Input& i
         p.epilogue = range.epilogue;
         const int type = linear_type_index(static_cast<DType>(segment.dtype));
         const bool is_wide = job.rows > 1;
-        const auto id =
-            static_cast<KernelId>(static_cast<std::size_t>(KernelId::kLinearFirst) +
-                                  2 * static_cast<std::size_t>(type) + (is_wide ? 1 : 0));
         const std::int64_t columns = is_wide ? kWideColumns : 1;
-        context.kernels->launch(id,
+        context.kernels->launch(linear_kernel(type, is_wide),
                                 {.x = (last - first + kOutputsPerBlock - 1) / kOutputsPerBlock,
                                  .y = (job.rows + columns - 1) / columns,
                                  .threads = kThreads},
@@ -96,7 +93,10 @@ void launch_linear(const OpContext& context, const LinearJob& job) {
     const Input input = has_plain ? prologue(context, job) : Input{};
     const auto launch = [&](std::int64_t begin, std::int64_t end, LinearEpilogue epilogue) {
         const OutputRange range{begin, end, job.y, epilogue};
-        launch_matmul(context, job, range);
+        if (context.lanes.registry != nullptr)
+            launch_lanes(context, job, range);
+        else
+            launch_matmul(context, job, range);
         launch_plain(context, job, input, range);
     };
     const std::int64_t n = job.matrix->n;

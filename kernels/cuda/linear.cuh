@@ -32,6 +32,8 @@ __device__ inline void finish_output(const LinearParams& p, int m, int n, float 
         case LinearEpilogue::kSiluTimes:
             *y = *y * sigmoid(*y) * value;
             break;
+        case LinearEpilogue::kSwiGlu:  // of interleaved tiles alone
+            break;
     }
 }
 

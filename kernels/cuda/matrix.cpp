@@ -59,20 +59,22 @@ std::int64_t SegmentPlan::outputs() const {
 }
 
 std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
-                                      const std::function<bool(const MatrixSource&)>& can_pack) {
-    if (sources.size() == 2 && sources[0].dtype == sources[1].dtype &&
-        sources[0].n == sources[1].n && sources[0].n % (kTileRows / 2) == 0 && can_pack(sources[0]))
-        return {{{sources[0], sources[1]}, true, true}};
+                                      const std::function<bool(const MatrixSource&)>& can_pack,
+                                      WeightOrder order) {
+    if (order == WeightOrder::kTiles && sources.size() == 2 &&
+        sources[0].dtype == sources[1].dtype && sources[0].n == sources[1].n &&
+        sources[0].n % (kTileRows / 2) == 0 && can_pack(sources[0]))
+        return {{{sources[0], sources[1]}, true, true, order}};
     std::vector<SegmentPlan> plans;
     for (const MatrixSource& source : sources) {
         const bool is_packed = can_pack(source);
         const bool continues = is_packed && !plans.empty() && plans.back().is_packed &&
                                plans.back().sources.front().dtype == source.dtype &&
-                               plans.back().outputs() % kTileRows == 0;
+                               plans.back().outputs() % tile_rows(order) == 0;
         if (continues)
             plans.back().sources.push_back(source);
         else
-            plans.push_back({{source}, is_packed, false});
+            plans.push_back({{source}, is_packed, false, order});
     }
     return plans;
 }
@@ -83,7 +85,7 @@ std::uint64_t device_bytes(std::span<const SegmentPlan> plans) {
     for (const SegmentPlan& plan : plans) {
         const DType dtype = plan.sources.front().dtype;
         const std::int64_t k = plan.sources.front().k;
-        const std::int64_t own = plan.is_packed ? packed_bytes(dtype, plan.outputs(), k)
+        const std::int64_t own = plan.is_packed ? packed_bytes(dtype, plan.outputs(), k, plan.order)
                                                 : plan.outputs() * row_bytes(dtype, k);
         bytes += (own + kPageBytes - 1) / kPageBytes * kPageBytes;
     }

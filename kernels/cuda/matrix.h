@@ -2,9 +2,9 @@
 // the file's blocks, rows following each other as in the file. How sources become segments is a
 // pure plan:
 //
-//     gate + up of one type and size     one segment, interleaved by 8 rows
-//     qkv + z of one type                one packed segment
-//     anything else                      a segment each, packed where a kernel reads that
+//     gate + up of one type and size     one segment, interleaved by 8 rows (not where lanes own
+//     rows) qkv + z of one type                one packed segment anything else a segment each,
+//     packed where a kernel reads that
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/lane_order.h"
 #include "kernels/cuda/params.h"
 
 namespace kernels::cuda {
@@ -37,11 +38,13 @@ std::optional<Refusal> check_sources(std::span<const MatrixSource> sources);
 struct SegmentPlan {
     std::vector<MatrixSource> sources;
     bool is_packed = false;
-    bool is_interleaved = false;  // two sources
+    bool is_interleaved = false;              // two sources
+    WeightOrder order = WeightOrder::kTiles;  // where it is packed
     std::int64_t outputs() const;
 };
 std::vector<SegmentPlan> segment_plan(std::span<const MatrixSource> sources,
-                                      const std::function<bool(const MatrixSource&)>& can_pack);
+                                      const std::function<bool(const MatrixSource&)>& can_pack,
+                                      WeightOrder order);
 
 /// Device memory that the segments take, whole pages of the driver.
 std::uint64_t device_bytes(std::span<const SegmentPlan> plans);

@@ -24,7 +24,8 @@ Matrix MatrixUpload::run(std::span<const SegmentPlan> plans) {
             .outputs = static_cast<std::int32_t>(outputs),
             .dtype = static_cast<std::int32_t>(dtype),
             .is_packed = plan.is_packed,
-            .is_interleaved = plan.is_interleaved};
+            .is_interleaved = plan.is_interleaved,
+            .has_lanes = plan.is_packed && plan.order == WeightOrder::kLanes};
         matrix.n += outputs;
     }
     return matrix;
@@ -34,8 +35,9 @@ void MatrixUpload::reserve_slice(std::span<const SegmentPlan> plans) {
     std::int64_t bytes = 0;
     for (const SegmentPlan& plan : plans)
         if (plan.is_packed)
-            bytes = std::max(kSliceBytes, kTileRows * row_bytes(plan.sources.front().dtype,
-                                                                plan.sources.front().k));
+            bytes =
+                std::max(kSliceBytes, tile_rows(plan.order) * row_bytes(plan.sources.front().dtype,
+                                                                        plan.sources.front().k));
     if (slice_bytes_ >= bytes) return;
     // The old slice may still be read.
     check_cuda(driver_, driver_.stream_synchronize(stream_), "upload of weights");
@@ -67,24 +69,24 @@ const std::uint8_t* MatrixUpload::upload_plain(const SegmentPlan& plan, std::int
 const std::uint8_t* MatrixUpload::upload_packed(const SegmentPlan& plan, std::int64_t row_bytes) {
     const DType dtype = plan.sources.front().dtype;
     const std::int64_t k = plan.sources.front().k;
-    const std::int64_t bytes = packed_bytes(dtype, plan.outputs(), k);
+    const std::int64_t bytes = packed_bytes(dtype, plan.outputs(), k, plan.order);
     const DeviceAddress packed = arena_.take(static_cast<std::size_t>(bytes));
     if (plan.is_interleaved) {
-        pack_slices(plan.sources[0], &plan.sources[1], row_bytes, packed);
+        pack_slices(plan.sources[0], &plan.sources[1], plan.order, row_bytes, packed);
     } else {
         DeviceAddress to = packed;  // all but the last source end with a whole tile
         for (const MatrixSource& source : plan.sources) {
-            pack_slices(source, nullptr, row_bytes, to);
-            to += static_cast<DeviceAddress>(packed_bytes(dtype, source.n, k));
+            pack_slices(source, nullptr, plan.order, row_bytes, to);
+            to += static_cast<DeviceAddress>(packed_bytes(dtype, source.n, k, plan.order));
         }
     }
     return reinterpret_cast<const std::uint8_t*>(packed);
 }
 
 void MatrixUpload::pack_slices(const MatrixSource& source, const MatrixSource* partner,
-                               std::int64_t row_bytes, DeviceAddress packed) {
-    const std::int64_t rows_per_tile = partner != nullptr ? kTileRows / 2 : kTileRows;
-    const std::int64_t tile_bytes = kTileRows * row_bytes;  // in the file
+                               WeightOrder order, std::int64_t row_bytes, DeviceAddress packed) {
+    const std::int64_t rows_per_tile = tile_rows(order) / (partner != nullptr ? 2 : 1);
+    const std::int64_t tile_bytes = tile_rows(order) * row_bytes;  // in the file
     const std::int64_t slice_tiles = slice_bytes_ / tile_bytes;
     const DeviceAddress partner_slice = slice_.get() + static_cast<DeviceAddress>(slice_bytes_ / 2);
     const std::int64_t records = record_count(source.k);
@@ -101,8 +103,8 @@ void MatrixUpload::pack_slices(const MatrixSource& source, const MatrixSource* p
         p.tiles = (rows + rows_per_tile - 1) / rows_per_tile;
         p.k_records = static_cast<std::int32_t>(records);
         p.packed = reinterpret_cast<std::uint8_t*>(packed);
-        launch_pack(kernels_, stream_, source.dtype, p);
-        packed += static_cast<DeviceAddress>(p.tiles * records * record_bytes(source.dtype));
+        launch_pack(kernels_, stream_, source.dtype, order, p);
+        packed += static_cast<DeviceAddress>(p.tiles * records * record_bytes(source.dtype, order));
     }
 }
 

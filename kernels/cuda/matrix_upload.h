@@ -38,7 +38,7 @@ private:
     void reserve_slice(std::span<const SegmentPlan> plans);
     const std::uint8_t* upload_plain(const SegmentPlan& plan, std::int64_t row_bytes);
     const std::uint8_t* upload_packed(const SegmentPlan& plan, std::int64_t row_bytes);
-    void pack_slices(const MatrixSource& source, const MatrixSource* partner,
+    void pack_slices(const MatrixSource& source, const MatrixSource* partner, WeightOrder order,
                      std::int64_t row_bytes, DeviceAddress packed);
     void copy(DeviceAddress to, const MatrixSource& source, std::int64_t first_row,
               std::int64_t rows, std::int64_t row_bytes);

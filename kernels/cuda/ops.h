@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_registry.h"
 #include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/lane_registry.h"
 #include "kernels/cuda/matmul_plans.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/params.h"
@@ -29,6 +30,16 @@ struct MatmulScratch {
     std::int32_t multiprocessors = 0;
     std::int32_t shared_bytes_max = 0;
     MatmulPlans* plans = nullptr;
+};
+
+/// Reserved by `prepare` for the products of sm_70, on whose code alone it is.
+struct LaneScratch {
+    std::int32_t slabs = 0;     // of the largest K
+    void* x = nullptr;          // [slabs] of kLaneColumnsMax rows, as PrepareLanesParams says
+    void* sides = nullptr;      // the same
+    float* factors = nullptr;   // [kLaneColumnsMax]
+    float* partials = nullptr;  // lane_partial_floats
+    const LaneRegistry* registry = nullptr;
 };
 
 /// Reserved by `prepare` for attention_decode.
@@ -77,6 +88,7 @@ struct OpContext {
     float* scratch = nullptr;              // [rows, scratch_stride] rows of x for a linear
     std::int64_t scratch_stride = 0;       // a multiple of 8
     MatmulScratch matmul;
+    LaneScratch lanes;
     AttentionScratch attention;
     DeltaChunkScratch delta_chunk;
     DeltaNetRegistry* delta_net = nullptr;
@@ -127,6 +139,8 @@ struct OutputRange {
 };
 /// The packed segments' share of the range, by matmul_mma.
 void launch_matmul(const OpContext& context, const LinearJob& job, const OutputRange& range);
+/// The same where lanes own rows, by matmul_dp4a or matmul_hmma.
+void launch_lanes(const OpContext& context, const LinearJob& job, const OutputRange& range);
 
 /// Is a job of so many tokens better by cuBLASLt? And can it be had?
 bool wants_prefill(const OpContext& context, const LinearJob& job);
@@ -149,7 +163,8 @@ void launch_largest(const OpContext& context, std::span<const Matrix> matrices,
                     std::uint32_t* words);
 
 /// Packs file rows on the device into `packed`.
-void launch_pack(KernelSet& kernels, StreamHandle stream, DType dtype, const PackParams& params);
+void launch_pack(KernelSet& kernels, StreamHandle stream, DType dtype, WeightOrder order,
+                 const PackParams& params);
 /// The largest weight of packed records, to `params.peak`.
 void launch_peak(KernelSet& kernels, StreamHandle stream, DType dtype, const PeakParams& params);
 void launch_delta_net(const OpContext& context, const DeltaNetArgs& args);

@@ -1,69 +1,35 @@
-// pack: a matrix's file rows, on the device, become packed records (packed.h).
-//
-// Shapes    rows [row_count] of file blocks; packed [tiles, k_records] records of the type
-// Moves     the matrix twice; at load only
-// Plan      a thread gathers four bytes of a record; the file's bytes come from the caches
-// Source    packed_byte, the same text that the host's packer and the tests run
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/packed.h"
-#include "kernels/cuda/params.h"
+// pack: file rows become records of packed.h, for sm_90.
+#include "kernels/cuda/pack.cuh"
 
 namespace kernels::cuda {
-namespace {
 
-constexpr int kThreads = 256;
-
-template <DType kType>
-__device__ void pack(const PackParams& p) {
-    using F = PackedFormat<kType>;
-    constexpr int kWords = RecordLayout<F>::kBytes / 4;
-    const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-    const std::int64_t record = index / kWords;
-    const int word = static_cast<int>(index % kWords);
-    if (record >= p.tiles * p.k_records) return;
-    const PackSource source{.rows = p.rows,
-                            .partner = p.partner,
-                            .row_bytes = p.row_bytes,
-                            .row_count = p.row_count,
-                            .k = p.k};
-    const std::int64_t tile = record / p.k_records;
-    const int k_record = static_cast<int>(record % p.k_records);
-    std::uint32_t bytes = 0;
-    for (int i = 0; i < 4; ++i)
-        bytes |= static_cast<std::uint32_t>(packed_byte<F>(source, tile, k_record, 4 * word + i))
-                 << (8 * i);
-    reinterpret_cast<std::uint32_t*>(p.packed)[index] = bytes;
-}
-
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_iq4_xs(const __grid_constant__ PackParams p) {
-    pack<DType::kIQ4_XS>(p);
+    pack<DType::kIQ4_XS, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_q6_k(const __grid_constant__ PackParams p) {
-    pack<DType::kQ6_K>(p);
+    pack<DType::kQ6_K, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_q5_k(const __grid_constant__ PackParams p) {
-    pack<DType::kQ5_K>(p);
+    pack<DType::kQ5_K, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_q4_k(const __grid_constant__ PackParams p) {
-    pack<DType::kQ4_K>(p);
+    pack<DType::kQ4_K, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_q8_0(const __grid_constant__ PackParams p) {
-    pack<DType::kQ8_0>(p);
+    pack<DType::kQ8_0, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_q4_0(const __grid_constant__ PackParams p) {
-    pack<DType::kQ4_0>(p);
+    pack<DType::kQ4_0, RecordLayout>(p);
 }
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kPackThreads)
     pack_iq4_nl(const __grid_constant__ PackParams p) {
-    pack<DType::kIQ4_NL>(p);
+    pack<DType::kIQ4_NL, RecordLayout>(p);
 }
 
 }  // namespace kernels::cuda

@@ -38,6 +38,7 @@ struct SegmentView {
     float unit;          // packed: a power of two that puts the largest weight below 2^15
     bool is_packed;
     bool is_interleaved;      // packed: tiles of 8 rows of the first half and 8 of the second
+    bool has_lanes = false;   // packed: in the order of lane_order.h
     float half_scale = 0.0F;  // weights times this fit binary16 well (prefill_plan.h); 0 = do not
 };
 

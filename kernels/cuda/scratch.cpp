@@ -55,10 +55,17 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
     plan.row_floats = (limits.inputs_max + kRowAlign - 1) / kRowAlign * kRowAlign;
     plan.k_records = record_count(limits.inputs_max);
     plan.rows = limits.rows * plan.row_floats * kFloatBytes;
-    plan.x = plan.k_records * wide_stage_bytes(kMatmulColumnsMax);
-    plan.x_factors = kMatmulColumnsMax * kFloatBytes;
-    plan.partials = matmul_partial_floats(query.multiprocessors) * kFloatBytes;
-    plan.matmul_arrivals = tiles_max(query) * kFloatBytes;
+    if (query.with_lanes) {
+        plan.x_factors = kLaneColumnsMax * kFloatBytes;
+        plan.lane_x = lane_x_bytes(limits.inputs_max);
+        plan.lane_sides = lane_side_bytes(limits.inputs_max);
+        plan.lane_partials = lane_partial_floats() * kFloatBytes;
+    } else {
+        plan.x = plan.k_records * wide_stage_bytes(kMatmulColumnsMax);
+        plan.x_factors = kMatmulColumnsMax * kFloatBytes;
+        plan.partials = matmul_partial_floats(query.multiprocessors) * kFloatBytes;
+        plan.matmul_arrivals = tiles_max(query) * kFloatBytes;
+    }
     plan.attention_parts = attention_parts_floats(query.multiprocessors) * kFloatBytes;
     plan.attention_arrivals = kAttentionArrivals * kFloatBytes;
     plan.sampling = sample_rules_bytes(limits.logit_rows) + sample_drawn_bytes(limits.logit_rows);
@@ -70,9 +77,10 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
 std::uint64_t ScratchPlan::device_bytes() const {
     constexpr std::int64_t kPageBytes = std::int64_t{2} << 20;
     std::int64_t sum = 0;
-    for (const std::int64_t bytes : {rows, x, x_factors, partials, matmul_arrivals, attention_parts,
-                                     attention_arrivals, sampling, delta_chunk, prefill_exponents,
-                                     prefill_weights, prefill_sums, prefill_workspace})
+    for (const std::int64_t bytes :
+         {rows, x, x_factors, partials, matmul_arrivals, lane_x, lane_sides, lane_partials,
+          attention_parts, attention_arrivals, sampling, delta_chunk, prefill_exponents,
+          prefill_weights, prefill_sums, prefill_workspace})
         sum += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     return static_cast<std::uint64_t>(sum);
 }
@@ -93,11 +101,20 @@ void reserve_scratch(const ScratchPlan& plan, const DeviceFacts& facts, const Dr
     op.scratch = reinterpret_cast<float*>(take(plan.rows));
     op.scratch_stride = plan.row_floats;
 
-    op.matmul.k_records = static_cast<std::int32_t>(plan.k_records);
-    op.matmul.x = reinterpret_cast<std::uint8_t*>(take(plan.x));
-    op.matmul.x_factors = reinterpret_cast<float*>(take(plan.x_factors));
-    op.matmul.partials = reinterpret_cast<float*>(take(plan.partials));
-    op.matmul.arrivals = take_arrivals(plan.matmul_arrivals);
+    if (plan.lane_x > 0) {
+        op.lanes.slabs =
+            static_cast<std::int32_t>(plan.k_records * kRecordInputs / kLaneSlabInputs);
+        op.lanes.x = reinterpret_cast<void*>(take(plan.lane_x));
+        op.lanes.sides = reinterpret_cast<void*>(take(plan.lane_sides));
+        op.lanes.factors = reinterpret_cast<float*>(take(plan.x_factors));
+        op.lanes.partials = reinterpret_cast<float*>(take(plan.lane_partials));
+    } else {
+        op.matmul.k_records = static_cast<std::int32_t>(plan.k_records);
+        op.matmul.x = reinterpret_cast<std::uint8_t*>(take(plan.x));
+        op.matmul.x_factors = reinterpret_cast<float*>(take(plan.x_factors));
+        op.matmul.partials = reinterpret_cast<float*>(take(plan.partials));
+        op.matmul.arrivals = take_arrivals(plan.matmul_arrivals);
+    }
     op.matmul.multiprocessors = facts.multiprocessors;
     op.matmul.shared_bytes_max = facts.shared_bytes_max;
 

@@ -23,6 +23,9 @@ struct ScratchPlan {
     std::int64_t x_factors = 0;  // a power of two each
     std::int64_t partials = 0;   // parts of tiles that blocks share
     std::int64_t matmul_arrivals = 0;
+    std::int64_t lane_x = 0;  // x for the products of sm_70, and what lies beside it
+    std::int64_t lane_sides = 0;
+    std::int64_t lane_partials = 0;
     std::int64_t attention_parts = 0;
     std::int64_t attention_arrivals = 0;
 
@@ -45,6 +48,7 @@ struct ScratchQuery {
     std::int32_t multiprocessors = 0;
     std::span<const Matrix> matrices;  // empty = not yet packed: no less than any would need
     bool with_prefill = false;
+    bool with_lanes = false;  // the code is sm_70's, which has products of its own
 };
 ScratchPlan scratch_plan(const ScratchQuery& query);
 

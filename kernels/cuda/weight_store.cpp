@@ -10,12 +10,13 @@
 namespace kernels::cuda {
 
 WeightStore::WeightStore(const Driver& driver, const DeviceFacts& facts, KernelSet& kernels,
-                         MatmulRegistry& registry, Arena& arena, Staging& staging,
-                         StreamHandle stream)
+                         MatmulRegistry& registry, LaneRegistry& lanes, Arena& arena,
+                         Staging& staging, StreamHandle stream)
     : driver_(driver),
       facts_(facts),
       kernels_(kernels),
       registry_(registry),
+      lanes_(lanes),
       stream_(stream),
       upload_(driver, kernels, arena, staging, stream),
       peak_(reinterpret_cast<unsigned*>(arena.take(sizeof(unsigned)))) {}
@@ -32,8 +33,10 @@ std::optional<Refusal> WeightStore::pack(std::span<const MatrixSource> sources, 
                        "leaves no room for its weights", "free device memory or use a larger card",
                        RefusalKind::kMemory};
     }
-    for (const MatrixSource& source : sources)
-        registry_.want(source.dtype);
+    for (const MatrixSource& source : sources) {
+        if (kernels_.kind() == CodeKind::kSm90) registry_.want(source.dtype);
+        lanes_.want(source.dtype);
+    }
     out = {.id = static_cast<std::int32_t>(matrices_.size()), .n = matrix.n, .k = matrix.k};
     matrices_.push_back(matrix);
     return std::nullopt;
@@ -49,6 +52,13 @@ const Matrix& WeightStore::at(const MatrixView& view) const {
 }
 
 std::vector<SegmentPlan> WeightStore::segments(std::span<const MatrixSource> sources) const {
+    if (kernels_.kind() == CodeKind::kSm70)
+        return segment_plan(
+            sources,
+            [&](const MatrixSource& source) {
+                return lanes_.is_armed(source.dtype) && is_packable(source.dtype, source.k);
+            },
+            WeightOrder::kLanes);
     const auto can_pack = [&](const MatrixSource& source) {
         return registry_.is_armed(source.dtype) &&
                matmul_plan({.dtype = source.dtype,
@@ -60,7 +70,7 @@ std::vector<SegmentPlan> WeightStore::segments(std::span<const MatrixSource> sou
                             .shared_bytes_max = facts_.shared_bytes_max})
                    .has_value();
     };
-    return segment_plan(sources, can_pack);
+    return segment_plan(sources, can_pack, WeightOrder::kTiles);
 }
 
 /// Each packed segment's power of two, from its largest weight.
@@ -68,7 +78,7 @@ void WeightStore::find_units(Matrix& matrix) {
     const auto peak = reinterpret_cast<DeviceAddress>(peak_);
     for (SegmentView& segment :
          std::span(matrix.segments).first(static_cast<std::size_t>(matrix.segment_count))) {
-        if (!segment.is_packed) continue;
+        if (!segment.is_packed || segment.has_lanes) continue;
         check_cuda(driver_, driver_.fill_bytes(peak, 0, sizeof(*peak_), stream_),
                    "zeroing of a word");
         launch_peak(kernels_, stream_, static_cast<DType>(segment.dtype),

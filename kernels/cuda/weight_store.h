@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/lane_registry.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/matrix_upload.h"
 #include "kernels/cuda/registry.h"
@@ -18,9 +19,11 @@ namespace kernels::cuda {
 
 class WeightStore {
 public:
-    /// `registry` says which types are packed and hears of those that are there.
+    /// The registry of the code that is loaded says which types are packed, and both hear of those
+    /// that are there.
     WeightStore(const Driver& driver, const DeviceFacts& facts, KernelSet& kernels,
-                MatmulRegistry& registry, Arena& arena, Staging& staging, StreamHandle stream);
+                MatmulRegistry& registry, LaneRegistry& lanes, Arena& arena, Staging& staging,
+                StreamHandle stream);
 
     /// As Backend's. The sources may go when it returns.
     std::optional<Refusal> pack(std::span<const MatrixSource> sources, MatrixView& out);
@@ -44,6 +47,7 @@ private:
     const DeviceFacts& facts_;
     KernelSet& kernels_;
     MatmulRegistry& registry_;
+    LaneRegistry& lanes_;
     StreamHandle stream_;
     MatrixUpload upload_;
     unsigned* peak_;  // one word on the device

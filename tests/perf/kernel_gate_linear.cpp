@@ -23,7 +23,7 @@ using test::Step;
 
 constexpr std::int64_t kPrefillLeast = 17;
 constexpr int kPrefillRowCounts[] = {17, 33, 64, 65, 96, 127, 128, 129, 511, 512, 513, 2048};
-constexpr int kRowCounts[] = {1, 2, 3, 5, 8, 9, 16, 17, 33, 64, 65};
+constexpr int kRowCounts[] = {1, 2, 3, 5, 8, 9, 12, 13, 16, 17, 33, 64, 65};
 
 struct SegmentShape {
     DType dtype;
@@ -176,6 +176,27 @@ LinearRun run_cuda(Pair& pair, LinearCase& c, const MatrixView& matrix, int rows
     return {y.all(), y.guards_are_intact()};
 }
 
+double norm_of(const std::vector<float>& values) {
+    double sum = 0.0;
+    for (const float value : values)
+        sum += double{value} * double{value};
+    return std::sqrt(sum);
+}
+
+/// Relative to the reference; with x as int8 to rows of the usual size at least. Codes of types
+/// with minima are all positive, and one row's outputs are then nearly multiples of the sum of its
+/// x, which may be small by chance while the errors are not.
+double error_at(const Pair& pair, const LinearRun& reference, const LinearForm& form,
+                const std::vector<float>& out, const std::vector<float>& expected) {
+    const double error = relative_error(out, expected);
+    if (!pair.has_lanes()) return error;
+    const double own = norm_of(expected);
+    const double usual =
+        norm_of(reference.out) *
+        std::sqrt(static_cast<double>(expected.size()) / static_cast<double>(reference.out.size()));
+    return own > 0.0 && !form.has_wild_rows ? error * own / std::max(own, usual) : error;
+}
+
 CaseResult run_case(Pair& pair, LinearCase& c) {
     CaseResult result{.op = "linear", .shape = text_of(c.form)};
     for (const SegmentShape& segment : c.form.segments)
@@ -186,9 +207,8 @@ CaseResult run_case(Pair& pair, LinearCase& c) {
     const LinearRun reference = run_cpu(pair, c, c.form.rows_max);
     const auto width = reference.out.size() / static_cast<std::size_t>(c.form.rows_max);
     result.may_be_exact = reference.out.size() < 64 || c.form.k < 32;
-    // One numerics id up to eight rows, another above, one for each bucket of cuBLASLt's; the plain
+    // One numerics id for few rows, another above, one for each bucket of cuBLASLt's; the plain
     // path has one for all.
-    constexpr int kFewRows = 8;
     const bool has_two_ids = result.limit > pair.product_limit(DType::kF32);
     pair.cuda().set_prefill_rows_min(c.form.is_prefill ? kPrefillLeast : 0);
     std::map<std::uint64_t, std::vector<float>> wholes;
@@ -208,14 +228,21 @@ CaseResult run_case(Pair& pair, LinearCase& c) {
         std::vector<float> tame = first.out;
         multiply_rows(c.form, rows, tame, true);
         multiply_rows(c.form, rows, expected, true);
-        result.see_error(relative_error(tame, expected));
+        const double error = error_at(pair, reference, c.form, tame, expected);
+        result.see_error(error);
+        double limit = 0.0;
+        for (const SegmentShape& segment : c.form.segments)
+            limit = std::max(limit, pair.product_limit(segment.dtype, rows));
+        if (c.form.n() < kFewOutputs) limit *= 10.0;
+        if (pair.has_lanes() && !(error <= limit))
+            result.complain(at + " is off by " + std::to_string(error));
         if (!first.guards_are_intact || !second.guards_are_intact)
             result.complain(at + " wrote past its rows");
         if (const auto where = first_difference(first.out, second.out); !where.empty())
             result.complain(at + " differs from run to run " + where);
-        std::vector<float>& most = wholes[prefill != 0                      ? prefill
-                                          : has_two_ids && rows <= kFewRows ? 1
-                                                                            : 0];
+        std::vector<float>& most = wholes[prefill != 0                             ? prefill
+                                          : has_two_ids && rows <= pair.few_rows() ? 1
+                                                                                   : 0];
         if (most.empty()) most = first.out;
         const std::vector<float> rows_of_whole(most.begin(), most.begin() + count);
         if (const auto where = first_difference(first.out, rows_of_whole); !where.empty())
@@ -385,55 +412,108 @@ std::vector<Case> prefill_cases(Pair& pair, const CaseOptions& options) {
     return cases;
 }
 
-std::vector<Case> mutation_cases(Pair& pair) {
-    constexpr std::int64_t kN = 37;
-    constexpr std::int64_t kK = 768;
-    constexpr std::size_t kBlock = 136;              // bytes of an IQ4_XS block
-    constexpr std::size_t kRow = kK / 256 * kBlock;  // bytes of a row
-    using Bytes = std::vector<std::uint8_t>;
-    struct Mutation {
-        const char* name;
-        std::function<void(Bytes&)> alter;
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// Alters the first row of a matrix, whose blocks have `block` bytes.
+struct Mutation {
+    const char* name;
+    DType dtype;
+    std::size_t block;
+    std::function<void(Bytes& bytes, std::size_t block)> alter;
+};
+
+constexpr std::int64_t kMutatedOutputs = 37;
+constexpr std::int64_t kMutatedInputs = 768;
+
+/// Bits of a range of bytes of every block of the first row.
+auto flip(std::size_t first, std::size_t last, std::uint8_t bits) {
+    return [=](Bytes& b, std::size_t block) {
+        const std::size_t row = b.size() / kMutatedOutputs;
+        for (std::size_t at = 0; at < row; at += block)
+            for (std::size_t i = first; i < last; ++i)
+                b[at + i] = static_cast<std::uint8_t>(b[at + i] ^ bits);
     };
-    const Mutation mutations[] = {
-        {"scale sign lost", [](Bytes& b) { b[1] ^= 0x80U; }},
-        {"nibbles swapped",
-         [](Bytes& b) {
-             for (std::size_t i = 8; i < kBlock; ++i)
+}
+
+std::vector<Mutation> mutations() {
+    const DType xs = DType::kIQ4_XS;
+    constexpr std::size_t kXs = 136;  // bytes of an IQ4_XS block
+    return {
+        {"scale sign lost", xs, kXs, [](Bytes& b, std::size_t) { b[1] ^= 0x80U; }},
+        {"nibbles swapped", xs, kXs,
+         [](Bytes& b, std::size_t block) {
+             for (std::size_t i = 8; i < block; ++i)
                  b[i] = static_cast<std::uint8_t>(b[i] << 4 | b[i] >> 4);
          }},
-        {"sub-block scale off", [](Bytes& b) { b[4] = static_cast<std::uint8_t>(b[4] ^ 1U); }},
-        {"last record skipped",
-         [](Bytes& b) { std::fill(b.begin() + kRow - kBlock, b.begin() + kRow, std::uint8_t{0}); }},
-        {"row off by one", [](Bytes& b) { std::rotate(b.begin(), b.begin() + kRow, b.end()); }},
+        {"sub-block scale off", xs, kXs, [](Bytes& b, std::size_t) { b[4] ^= 8U; }},
+        {"sub-blocks swapped", xs, kXs,
+         [](Bytes& b, std::size_t) {
+             std::swap_ranges(b.begin() + 8, b.begin() + 24, b.begin() + 24);
+         }},
+        {"last record skipped", xs, kXs,
+         [](Bytes& b, std::size_t block) {
+             const auto row = static_cast<std::ptrdiff_t>(b.size() / kMutatedOutputs);
+             std::fill(b.begin() + row - static_cast<std::ptrdiff_t>(block), b.begin() + row,
+                       std::uint8_t{0});
+         }},
+        {"row off by one", xs, kXs,
+         [](Bytes& b, std::size_t) {
+             const auto row = static_cast<std::ptrdiff_t>(b.size() / kMutatedOutputs);
+             std::rotate(b.begin(), b.begin() + row, b.end());
+         }},
+        {"minimum's sign lost", DType::kQ4_K, 144, flip(3, 4, 0x80)},
+        {"fifth bits lost", DType::kQ5_K, 176, flip(16, 48, 0xFF)},
+        {"sixth bits lost", DType::kQ6_K, 210, flip(128, 192, 0xAA)},
+        {"scale of sixteen lost", DType::kQ6_K, 210, flip(192, 193, 0x40)},
+        {"signs of codes lost", DType::kQ8_0, 34, flip(2, 34, 0x80)},
+        {"offset lost", DType::kQ4_0, 18, flip(2, 18, 0x88)},
+        {"upper levels lost", DType::kIQ4_NL, 18, flip(2, 18, 0x80)},
     };
+}
+
+}  // namespace
+
+std::vector<Case> mutation_cases(Pair& pair) {
     std::vector<Case> cases;
-    for (const Mutation& mutation : mutations) {
-        auto made =
-            make_case(pair, {.segments = {{DType::kIQ4_XS, kN}}, .k = kK, .rows_max = 3}, 7);
-        auto altered = std::make_shared<Bytes>(made->blocks[0]);
-        mutation.alter(*altered);
-        const MatrixSource source{.name = "mutation",
-                                  .dtype = DType::kIQ4_XS,
-                                  .blocks = altered->data(),
-                                  .n = kN,
-                                  .k = kK};
-        const MatrixView matrix = pair.pack_cuda({&source, 1});
-        cases.push_back([&pair, made, matrix, name = std::string(mutation.name)] {
-            CaseResult result{.op = "mutation", .shape = name, .limit = 10.0};
-            const LinearRun reference = run_cpu(pair, *made, 3);
-            const LinearRun run = run_cuda(pair, *made, matrix, 3, false);
-            // All mutations alter the first output: seen is what exceeds its limit there.
-            std::vector<float> out, expected;
-            for (std::size_t m = 0; m < 3; ++m) {
-                out.push_back(run.out[m * kN]);
-                expected.push_back(reference.out[m * kN]);
-            }
-            result.see_error(relative_error(out, expected));
-            if (result.error <= pair.product_limit(DType::kIQ4_XS)) result.complain("was not seen");
-            return result;
-        });
-    }
+    // Of each of the two ways on sm_70.
+    const std::vector<int> row_counts = pair.has_lanes() ? std::vector{3, 17} : std::vector{3};
+    for (const int rows : row_counts)
+        for (const Mutation& mutation : mutations()) {
+            auto made = make_case(pair,
+                                  {.segments = {{mutation.dtype, kMutatedOutputs}},
+                                   .k = kMutatedInputs,
+                                   .rows_max = rows},
+                                  7);
+            auto altered = std::make_shared<Bytes>(made->blocks[0]);
+            mutation.alter(*altered, mutation.block);
+            const MatrixSource source{.name = "mutation",
+                                      .dtype = mutation.dtype,
+                                      .blocks = altered->data(),
+                                      .n = kMutatedOutputs,
+                                      .k = kMutatedInputs};
+            const MatrixView matrix = pair.pack_cuda({&source, 1});
+            // The blocks live as long as the case: packing may still read them.
+            cases.push_back([&pair, made, altered, matrix, rows, mutation] {
+                CaseResult result{.op = "mutation",
+                                  .shape = std::string(name_of(mutation.dtype)) + " " +
+                                           mutation.name + ", M=" + std::to_string(rows),
+                                  .limit = 10.0};
+                const LinearRun reference = run_cpu(pair, *made, rows);
+                const LinearRun run = run_cuda(pair, *made, matrix, rows, false);
+                // All mutations alter the first output: seen is what exceeds its limit there.
+                std::vector<float> out, expected;
+                for (std::size_t m = 0; m < static_cast<std::size_t>(rows); ++m) {
+                    out.push_back(run.out[m * kMutatedOutputs]);
+                    expected.push_back(reference.out[m * kMutatedOutputs]);
+                }
+                result.see_error(relative_error(out, expected));
+                if (result.error <= pair.product_limit(mutation.dtype, rows))
+                    result.complain("was not seen");
+                return result;
+            });
+        }
     return cases;
 }
 

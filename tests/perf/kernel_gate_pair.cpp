@@ -49,6 +49,9 @@ Pair::Pair(std::unique_ptr<CudaBackend> cuda, int threads)
     : cuda_(std::move(cuda)),
       cpu_(make_cpu_backend(
           {.threads = threads, .cores = {}, .accumulator = CpuAccumulator::kDouble})) {
+    has_lanes_ = std::ranges::any_of(cuda_->armed_kernels(), [](const KernelEntry& entry) {
+        return entry.name == "matmul_dp4a" && entry.state == KernelState::kArmed;
+    });
     const std::int64_t shape[] = {kPoolFloats};
     pool_ = cuda_->allocate(DType::kF32, shape);
     pool_bytes_ = static_cast<std::size_t>(kPoolFloats) * sizeof(float);
@@ -76,14 +79,22 @@ void Pair::prepare(const StepLimits& limits) {
 }
 
 double Pair::product_limit(DType dtype) const {
+    return product_limit(dtype, 1);
+}
+
+double Pair::product_limit(DType dtype, int rows) const {
     constexpr double kPlain = 1e-5;
     constexpr double kBinary16 = 1e-3;
+    constexpr double kInt8 = 1e-2;
     const std::vector<KernelEntry> entries = cuda_->armed_kernels();
-    const bool is_armed = std::ranges::any_of(entries, [&](const KernelEntry& entry) {
-        return entry.name == "matmul_mma" && entry.state == KernelState::kArmed &&
-               entry.variant == name_of(dtype);
-    });
-    return is_armed ? kBinary16 : kPlain;
+    const auto is_armed = [&](const char* name) {
+        return std::ranges::any_of(entries, [&](const KernelEntry& entry) {
+            return entry.name == name && entry.state == KernelState::kArmed &&
+                   entry.variant == name_of(dtype);
+        });
+    };
+    if (is_armed("matmul_dp4a")) return rows <= few_rows() ? kInt8 : kBinary16;
+    return is_armed("matmul_mma") ? kBinary16 : kPlain;
 }
 
 std::byte* Pair::take(std::size_t bytes) {

@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/lane_plan.h"
 
 namespace kernels::gate {
 
@@ -85,6 +86,13 @@ public:
     /// 17408 products on the plain path (6e-8 * sqrt(544) expected), x rounded to binary16 where
     /// matmul_mma serves (2^-11 / sqrt(3) = 2.8e-4 expected).
     double product_limit(DType dtype) const;
+    /// The same where the row count matters: on sm_70 x is int8 up to `few_rows` rows (5e-3
+    /// expected), binary16 above.
+    double product_limit(DType dtype, int rows) const;
+    /// Up to so many rows products have one numerics id, above another.
+    int few_rows() const { return has_lanes_ ? cuda::kDp4aFewColumns : 8; }
+    /// The code is that of sm_70.
+    bool has_lanes() const { return has_lanes_; }
     /// By cuBLASLt W is binary16 too: 3.9e-4 expected.
     double prefill_limit() const { return 1e-3; }
 
@@ -103,6 +111,7 @@ private:
 
     std::unique_ptr<CudaBackend> cuda_;
     std::unique_ptr<Backend> cpu_;
+    bool has_lanes_ = false;
     TensorView pool_;
     std::size_t pool_bytes_ = 0;
     std::size_t used_ = 0;

@@ -2,6 +2,7 @@
 // file's exact weights: every type, every width, ends of tiles, of stretches and of columns; both
 // ways to split K; a row's bits whatever the other rows and whatever the order in which warps run;
 // NaN.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -185,10 +186,18 @@ std::vector<float> run(const TypeKernels& type, const Problem& p, const Data& da
     return y;
 }
 
-std::vector<double> reference(DType dtype, const Problem& p, const Data& data) {
+/// What y should be, and how large the sums' terms are: the root of the sum of their squares. With
+/// few outputs terms may cancel, and an error that is small beside them is not beside y.
+struct Reference {
+    std::vector<double> y;
+    double terms = 0.0;
+};
+
+Reference reference(DType dtype, const Problem& p, const Data& data) {
     std::vector<float> w(static_cast<std::size_t>(p.n * p.k));
     decode_row(dtype, data.blocks.data(), w.data(), p.n * p.k);
-    std::vector<double> y(data.y.begin(), data.y.end());
+    Reference result{{data.y.begin(), data.y.end()}, 0.0};
+    std::vector<double>& y = result.y;
     for (std::int64_t m = p.first_row; m < p.first_row + p.rows; ++m) {
         const float* x = data.x.data() + m * p.k;
         double squares = 0.0;
@@ -198,9 +207,13 @@ std::vector<double> reference(DType dtype, const Problem& p, const Data& data) {
             p.has_norm ? 1.0 / std::sqrt(squares / static_cast<double>(p.k) + 1e-6) : 1.0;
         for (std::int64_t n = 0; n < p.n; ++n) {
             double sum = 0.0;
-            for (std::int64_t i = 0; i < p.k; ++i)
-                sum += double{w[static_cast<std::size_t>(n * p.k + i)]} * double{x[i]} * factor *
-                       (p.has_norm ? double{data.norm[static_cast<std::size_t>(i)]} : 1.0);
+            for (std::int64_t i = 0; i < p.k; ++i) {
+                const double term =
+                    double{w[static_cast<std::size_t>(n * p.k + i)]} * double{x[i]} * factor *
+                    (p.has_norm ? double{data.norm[static_cast<std::size_t>(i)]} : 1.0);
+                sum += term;
+                result.terms += term * term;
+            }
             if (p.has_bias) sum += double{data.bias[static_cast<std::size_t>(n)]};
             double& to = y[static_cast<std::size_t>(m * p.n + n)];
             if (p.epilogue == LinearEpilogue::kAdd)
@@ -211,18 +224,19 @@ std::vector<double> reference(DType dtype, const Problem& p, const Data& data) {
                 to = sum;
         }
     }
-    return y;
+    result.terms = std::sqrt(result.terms);
+    return result;
 }
 
-double error_of(const std::vector<float>& values, const std::vector<double>& reference) {
+double error_of(const std::vector<float>& values, const Reference& reference) {
     double difference = 0.0;
     double norm = 0.0;
-    for (std::size_t i = 0; i < reference.size(); ++i) {
-        const double d = double{values[i]} - reference[i];
+    for (std::size_t i = 0; i < reference.y.size(); ++i) {
+        const double d = double{values[i]} - reference.y[i];
         difference += d * d;
-        norm += reference[i] * reference[i];
+        norm += reference.y[i] * reference.y[i];
     }
-    return std::sqrt(difference / norm);
+    return std::sqrt(difference) / std::max(std::sqrt(norm), reference.terms);
 }
 
 std::string text_of(DType dtype, const Problem& p) {

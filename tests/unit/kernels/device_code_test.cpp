@@ -32,7 +32,8 @@ TEST_F(PtxFolderTest, EachFileIsAnImageByItsStemThatEndsWithAZero) {
     put("volta.json", "{}");
     const auto code = read_ptx(folder_);
     ASSERT_TRUE(code) << code.error();
-    EXPECT_FALSE(code->is_complete);
+    EXPECT_EQ(code->kind, CodeKind::kSm70);
+    EXPECT_EQ(missing_file(*code), "embed");
     ASSERT_EQ(code->images.size(), 2U);
     EXPECT_EQ(code->images[0].name, "a");
     EXPECT_EQ(code->images[1].name, "b");
@@ -48,10 +49,18 @@ TEST_F(PtxFolderTest, WhatIsNoPtxForSm70IsRefusedInASentence) {
     EXPECT_THAT(read_ptx(folder_).error(), HasSubstr("a.ptx is no PTX for sm_70"));
 }
 
-TEST(OwnCodeTest, HoldsEveryKernel) {
-    const DeviceCode code = own_code();
-    EXPECT_TRUE(code.is_complete);
+TEST(OwnCodeTest, HoldsEveryFileThatTheListSays) {
+    const DeviceCode code = own_code(CodeKind::kSm90);
+    EXPECT_EQ(missing_file(code), "");
     EXPECT_EQ(code.images.size(), cubins().size());
+}
+
+TEST(OwnCodeTest, HoldsAllOfSm70OrNoneOfIt) {
+    const DeviceCode code = own_code(CodeKind::kSm70);
+    if (code.images.empty()) GTEST_SKIP() << "built without QUADRIGA_CUDA_SM70";
+    EXPECT_EQ(missing_file(code), "");
+    for (const Cubin& image : code.images)
+        EXPECT_EQ(image.image.back(), std::byte{0}) << image.name;
 }
 
 }  // namespace

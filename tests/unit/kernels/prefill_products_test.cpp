@@ -210,7 +210,7 @@ struct Form {
 class Products {
 public:
     explicit Products(const Form& form)
-        : form_(form), driver_(fake_driver()), kernels_(driver_, own_code()) {
+        : form_(form), driver_(fake_driver()), kernels_(driver_, own_code(CodeKind::kSm90)) {
         device = &device_;
         test::Random random(11);
         for (const SegmentForm& segment : form.segments)
