@@ -22,7 +22,7 @@ inline constexpr StepLimits kLimits = {.rows = 8192,
                                        .logit_rows = 65,
                                        .blocks_per_seq = 4096,
                                        .vocabulary = 248320,
-                                       .inputs_max = 17408,
+                                       .inputs_max = 24576,
                                        .delta_key_heads = 16,
                                        .delta_value_heads = 48};
 

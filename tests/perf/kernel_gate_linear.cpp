@@ -331,6 +331,9 @@ std::vector<LinearForm> forms(const CaseOptions& options) {
                    .k = 5120,
                    .rows_max = 9,
                    .has_norm = true});
+    // So many inputs that eight rows of a half of them fill shared memory: matmul_mma.
+    for (const DType dtype : cuda::kMatmulTypes)
+        all.push_back({.segments = {{dtype, 64}}, .k = 24576, .rows_max = 9});
     // So many outputs that blocks own whole tiles, one more than divides.
     for (const DType dtype : {DType::kIQ4_XS, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0})
         all.push_back({.segments = {{dtype, 33809}}, .k = 768, .rows_max = 9, .has_norm = true});
