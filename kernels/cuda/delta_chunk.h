@@ -2,7 +2,7 @@
 //
 //     per key head     K, Q as high and low bfloat16            4 tiles [64, 128]   64 KiB
 //     per value head   T = (I + A)^-1, P likewise               4 tiles [64, 64]    32 KiB
-//                      V in f32, by column halves               [2, 64, 64]         32 KiB
+//                      V in f32, by column halves (value_place) [2, 64, 64]         32 KiB
 //                      strength b, exp(G), exp(G_end - G)       [3, 64] f32, padded  1 KiB
 //
 // A tile is cut into panels of 64 columns, a row of a panel (128 bytes) into pieces of 16 bytes:
@@ -20,7 +20,6 @@ inline constexpr int kChunkSize = 128;  // of a state
 inline constexpr int kChunkHeads = 4;   // value heads of a key head at most
 inline constexpr int kChunkHalf = 64;   // value columns of a block of the scan
 inline constexpr int kChunkPrepareThreads = 256;
-inline constexpr int kChunkScanThreads = 128;
 
 inline constexpr int kPanelBytes = kChunkRows * 128;
 inline constexpr int kWideTileBytes = kChunkRows * kChunkSize * 2;    // of K, Q
@@ -55,13 +54,18 @@ inline constexpr int kChunkPrepareBytes =
 static_assert(2 * (kChunkPrepareBytes + 1024) <= 228 * 1024, "two blocks a multiprocessor");
 static_assert(kChunkPrepareThreads >= kChunkHeads * kChunkRows, "a thread per column of A");
 
-// Scan: two stages of K, T, V, gates; one of Q and P, which are free early; the outputs; sums.
-inline constexpr int kChunkStageBytes =
-    2 * kWideTileBytes + 2 * kSquareTileBytes + kChunkValueBytes + kChunkGateBytes;
-inline constexpr int kChunkSingleBytes = 2 * kWideTileBytes + 2 * kSquareTileBytes;
-inline constexpr int kChunkSumBytes = (4 + 2 * 2) * kChunkRows * 4;  // of warps; of halves, twice
-inline constexpr int kChunkScanBytes =
-    2 * kChunkStageBytes + kChunkSingleBytes + kChunkSquareBytes + kChunkSumBytes;
+// Scan: two stages of K, Q, P and gates; one of T and V, which are free early; the outputs; sums of
+// squares; barriers.
+inline constexpr int kChunkScanGroup = 128;  // threads of a warpgroup
+inline constexpr int kChunkScanThreads = 3 * kChunkScanGroup;  // multiply, end rows, fetch
+inline constexpr int kChunkStageBytes = 4 * kWideTileBytes + 2 * kSquareTileBytes;
+inline constexpr int kChunkSingleBytes = 2 * kSquareTileBytes + kChunkValueBytes;
+inline constexpr int kChunkSumBytes = 2 * 2 * kChunkRows * 4;  // of halves, twice
+inline constexpr int kChunkBarrierBytes = 128;
+inline constexpr int kTileAlignment = 1024;
+inline constexpr int kChunkScanBytes = kTileAlignment + 2 * kChunkStageBytes + kChunkSingleBytes +
+                                       2 * kChunkGateBytes + kChunkSquareBytes + kChunkSumBytes +
+                                       kChunkBarrierBytes;
 static_assert(kChunkScanBytes <= 227 * 1024);
 
 }  // namespace kernels::cuda

@@ -9,11 +9,14 @@
 // Floor     bandwidth: 6.9 MB a chunk at 4.3 TB/s, 1.6 us; 128 chunks of 8192 rows 0.2 ms
 // Achieved  kernels/README.md
 // Plan      One block per (chunk, key head), 8 warps. A warp convolves 8 rows after one another,
-//           old inputs in registers; products of unit vectors on tensor cores in three bf16 terms;
-//           T by forward substitution, a thread per column, all value heads side by side.
+//           inputs in registers; products of unit vectors on tensor cores in three bf16 terms; T by
+//           forward substitution in place of A, a thread per column, 16 rows at a time, all value
+//           heads side by side. A block runs through its code once, so it is kept short: unrolled
+//           throughout (165 KB) it did not fit the instruction cache, and a block took 75 us.
 // Overlap   Waits for the kernel in front before anything else: that may read the scratch.
 // Source    Yang et al. 2024, "Gated Delta Networks"
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/cluster_copies.cuh"
 #include "kernels/cuda/delta_input.cuh"
 #include "kernels/cuda/delta_tile.cuh"
 
@@ -22,10 +25,12 @@ namespace {
 
 constexpr int kWarps = kChunkPrepareThreads / kWarpLanes;
 constexpr int kWarpRows = kChunkRows / kWarps;
-constexpr int kLaneChannels = kChunkSize / kWarpLanes;  // two and two that are 64 apart
+constexpr int kLaneChannels = kChunkSize / kWarpLanes;
+constexpr int kSolvedRows = 16;  // at a time
 
-__device__ int lane_channel(int i) {
-    return 2 * lane_index() + i / 2 * 64 + i % 2;
+/// Channel `i` of a lane.
+__device__ int lane_channel(int lane, int i) {
+    return lane + i * kWarpLanes;
 }
 
 /// The chunk's rows of the sequence: rows [first, first + count).
@@ -34,93 +39,151 @@ struct ChunkRowsOf {
     int first, count;
 };
 
-/// A row of the convolution's inputs, or none before the sequence's first token. Read from
-/// `address` either way: a branch around each load would wait for them one by one.
-struct InputRow {
-    const float* address;
-    bool is_there;
-};
-/// Row `t` of the sequence in the step; earlier rows lie in the ring.
-__device__ InputRow input_row(const DeltaNetParams& p, const DeltaSequence& s, int t) {
-    const float* first = p.u + s.begin * p.u_stride;
-    if (t >= 0) return {first + t * p.u_stride, true};
-    if (s.before + t >= 0) return {ring_row(p, s, s.before + t), true};
-    return {first, false};
+/// The convolution's inputs of 128 channels, on their way through shared memory: rows of the chunk
+/// and those in front of it. By asynchronous copies, since the compiler puts most loads into
+/// registers behind the first use, where each waits for itself.
+constexpr int kInputRows = kChunkRows + kTaps - 1;
+using Inputs = float[kInputRows][kChunkSize];
+static_assert(sizeof(Inputs) <= 2 * kChunkSquareBytes, "they lie where K K^T and Q K^T will");
+
+/// Row `t` of the sequence in the step: is there one, or one that the ring holds?
+__device__ bool has_input(const ChunkRowsOf& chunk, int t) {
+    return t < chunk.first + chunk.count && chunk.s.before + t >= 0;
 }
 
-/// Calls `use(row, values)` for the warp's rows with silu(convolution) of the 128 channels from
-/// `first_channel` on, zeros past the end.
-template <class Use>
-__device__ void convolve(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
-                         Use use) {
-    float4 taps[kLaneChannels];
-    float old[kTaps - 1][kLaneChannels];
-    const int row0 = warp_index() * kWarpRows;
-    const int loaded0 = row0 < chunk.count ? row0 : 0;  // past the end: rows that exist, unused
-#pragma unroll
-    for (int i = 0; i < kLaneChannels; ++i)
-        taps[i] = taps_of(p, first_channel + lane_channel(i));
-#pragma unroll
-    for (int j = 0; j < kTaps - 1; ++j) {
-        const InputRow row = input_row(p, chunk.s, chunk.first + loaded0 - (kTaps - 1) + j);
+/// Starts the copies of the 128 channels from `first_channel` on.
+__device__ void fetch_inputs(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
+                             Inputs& inputs) {
+#pragma unroll 1
+    for (int row = warp_index(); row < kInputRows; row += kWarps) {
+        const int t = chunk.first - (kTaps - 1) + row;
+        if (!has_input(chunk, t)) continue;
+        const float* from = t >= 0 ? p.u + (chunk.s.begin + t) * p.u_stride
+                                   : ring_row(p, chunk.s, chunk.s.before + t);
 #pragma unroll
         for (int i = 0; i < kLaneChannels; ++i) {
-            const float value = row.address[first_channel + lane_channel(i)];
-            old[j][i] = row.is_there ? value : 0.0F;
+            const int channel = lane_channel(lane_index(), i);
+            copy_word_async(&inputs[row][channel], from + first_channel + channel);
         }
     }
-    float next[kWarpRows][kLaneChannels];
+}
+
+/// silu(convolution) of the warp's rows; zeros past the end. `release` is called when the inputs
+/// have been read.
+using WarpRows = float[kWarpRows][kLaneChannels];
+template <class Release>
+__device__ void convolve(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
+                         const Inputs& inputs, WarpRows& rows, Release release) {
+    const int lane = anew(lane_index());
+    const int row0 = warp_index() * kWarpRows;
+    float4 taps[kLaneChannels];
+    float old[kTaps - 1][kLaneChannels];
+#pragma unroll
+    for (int i = 0; i < kLaneChannels; ++i) {
+        taps[i] = taps_of(p, first_channel + lane_channel(lane, i));
+#pragma unroll
+        for (int j = 0; j < kWarpRows + kTaps - 1; ++j) {
+            const bool is_there = has_input(chunk, chunk.first - (kTaps - 1) + row0 + j);
+            const float value = is_there ? inputs[row0 + j][lane_channel(lane, i)] : 0.0F;
+            if (j < kTaps - 1)
+                old[j][i] = value;
+            else
+                rows[j - (kTaps - 1)][i] = value;
+        }
+    }
+    release();
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r)
-#pragma unroll
-        for (int i = 0; i < kLaneChannels; ++i) {
-            const bool is_there = row0 + r < chunk.count;
-            const int t = chunk.first + (is_there ? row0 + r : 0);
-            const float value =
-                p.u[(chunk.s.begin + t) * p.u_stride + first_channel + lane_channel(i)];
-            next[r][i] = is_there ? value : 0.0F;
-        }
-#pragma unroll
-    for (int r = 0; r < kWarpRows; ++r) {
-        float values[kLaneChannels];
 #pragma unroll
         for (int i = 0; i < kLaneChannels; ++i) {
             float sum = 0.0F;
 #pragma unroll
             for (int j = 0; j < kTaps - 1; ++j)
                 sum = fmaf(tap(taps[i], j), old[j][i], sum);
-            sum = fmaf(taps[i].w, next[r][i], sum);
-            values[i] = row0 + r < chunk.count ? silu(sum) : 0.0F;
+            sum = fmaf(taps[i].w, rows[r][i], sum);
 #pragma unroll
             for (int j = 0; j + 1 < kTaps - 1; ++j)
                 old[j][i] = old[j + 1][i];
-            old[kTaps - 2][i] = next[r][i];
+            old[kTaps - 2][i] = rows[r][i];
+            rows[r][i] = silu(row0 + r < chunk.count ? sum : 0.0F);
         }
-        use(row0 + r, values);
-    }
 }
 
-/// Unit vectors of `length`, split, into a pair of tiles.
-__device__ void make_vectors(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
-                             float length, std::uint8_t* tile) {
-    convolve(p, chunk, first_channel, [&](int row, const float(&values)[kLaneChannels]) {
+__device__ void store_half(std::uint8_t* to, std::uint32_t value) {
+    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(value);
+}
+
+/// The rows as vectors of `length`, split, into a pair of tiles.
+__device__ void put_vectors(const WarpRows& rows, float length, std::uint8_t* tile) {
+    const int lane = anew(lane_index());  // places are worked out anew: too many to keep
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+        const int row = warp_index() * kWarpRows + r;
         float squares = 0.0F;
 #pragma unroll
         for (int i = 0; i < kLaneChannels; ++i)
-            squares = fmaf(values[i], values[i], squares);
+            squares = fmaf(rows[r][i], rows[r][i], squares);
         const float factor = length * rsqrtf(warp_sum(squares) + kUnitEps);
 #pragma unroll
         for (int i = 0; i < kLaneChannels; i += 2) {
-            const SplitPair pair = split_pair(values[i] * factor, values[i + 1] * factor);
-            const int channel = lane_channel(i);
-            const int place = tile_place(row, channel / 8) + channel % 8 * 2;
-            *reinterpret_cast<std::uint32_t*>(tile + place) = pair.high;
-            *reinterpret_cast<std::uint32_t*>(tile + kWideTileBytes + place) = pair.low;
+            const SplitPair pair = split_pair(rows[r][i] * factor, rows[r][i + 1] * factor);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const int channel = lane_channel(lane, i + j);
+                std::uint8_t* to = tile + tile_place(row, channel / 8) + channel % 8 * 2;
+                store_half(to, pair.high >> 16 * j);
+                store_half(to + kWideTileBytes, pair.low >> 16 * j);
+            }
         }
-    });
+    }
 }
 
-/// K K^T (warps 0-3) and Q K^T (warps 4-7), up to the diagonal's tiles, to squares of f32.
+/// K and Q of the chunk into tiles, V of all value heads to the slot.
+__device__ void make_inputs(const DeltaNetParams& p, const ChunkRowsOf& chunk,
+                            const ChunkSlot& slot, int key_head, std::uint8_t* tiles,
+                            Inputs& inputs) {
+    constexpr int kKeys = 0;
+    constexpr int kQueries = 1;
+    constexpr int kValues = 2;
+    const int parts = kValues + p.n_v / p.n_k;
+    const auto channel_of = [&](int part) {
+        const int vectors = part == kKeys ? p.n_k + key_head
+                            : part == kQueries
+                                ? key_head
+                                : 2 * p.n_k + value_head(p, key_head, part - kValues);
+        return vectors * kChunkSize;
+    };
+    fetch_inputs(p, chunk, channel_of(0), inputs);
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) {
+        commit_copies();
+        wait_copies<0>();
+        __syncthreads();  // all threads' copies are there
+        WarpRows rows;
+        convolve(p, chunk, channel_of(part), inputs, rows, [&] {
+            __syncthreads();  // the inputs are read
+            if (part + 1 < parts) fetch_inputs(p, chunk, channel_of(part + 1), inputs);
+        });
+        if (part < kValues) {
+            put_vectors(rows, part == kKeys ? 1.0F : rsqrtf(static_cast<float>(kChunkSize)),
+                        tiles + part * 2 * kWideTileBytes);
+            continue;
+        }
+        const int head = value_head(p, key_head, part - kValues);
+        const int lane = anew(lane_index());
+#pragma unroll
+        for (int i = 0; i < kLaneChannels; ++i) {
+            const int value = lane_channel(lane, i);
+            auto* half = reinterpret_cast<float*>(slot.values(head, value / kChunkHalf));
+#pragma unroll
+            for (int r = 0; r < kWarpRows; ++r)
+                half[value_place(warp_index() * kWarpRows + r, value % kChunkHalf)] = rows[r][i];
+        }
+    }
+}
+
+/// K K^T (warps 0-3) and Q K^T (warps 4-7) to squares of f32. All of them: branches around what
+/// lies above the diagonal cost more, since products on both sides would not overlap.
 __device__ void multiply(const std::uint8_t* keys, float* squares) {
     const int lane = lane_index();
     const int m = warp_index() % 4;
@@ -134,7 +197,6 @@ __device__ void multiply(const std::uint8_t* keys, float* squares) {
         const SplitLeft a = left_of_rows(left, kWideTileBytes, m, k, lane);
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-            if (n > m) continue;  // the same for the whole warp
             const SplitRight b = right_of_rows(right, kWideTileBytes, n, k, lane);
             add_product(sum[2 * n], a, b, 0);
             add_product(sum[2 * n + 1], a, b, 1);
@@ -183,53 +245,93 @@ __device__ void make_gates(const DeltaNetParams& p, const ChunkRowsOf& chunk, in
     }
 }
 
-/// A of a value head to `a`, P of it, split, to the slot; two columns a thread at a time.
+/// Calls `use(row, column)` for every second column of every row of a square, thread by thread.
+template <class Use>
+__device__ void for_pairs(Use use) {
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < kChunkRows * kChunkRows / 2;
+         i += kChunkPrepareThreads)
+        use(i / (kChunkRows / 2), i % (kChunkRows / 2) * 2);
+}
+/// Two columns of a row, split, to a pair of tiles.
+__device__ void put_pair(std::uint8_t* tile, int row, int column, float first, float second) {
+    const SplitPair pair = split_pair(first, second);
+    std::uint8_t* to = tile + tile_place(row, column / 8) + column % 8 * 2;
+    *reinterpret_cast<std::uint32_t*>(to) = pair.high;
+    *reinterpret_cast<std::uint32_t*>(to + kSquareTileBytes) = pair.low;
+}
+
+/// A of a value head to `a`, P of it to the slot.
 __device__ void make_squares(const float* squares, const float* sums, const float* strengths,
                              float* a, std::uint8_t* answers) {
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkRows * kChunkRows / 2;
-         i += kChunkPrepareThreads) {
-        const int row = i / (kChunkRows / 2);
-        const int column = i % (kChunkRows / 2) * 2;
+    for_pairs([&](int row, int column) {
         const float* keys = squares + row * kChunkStride + column;
         const float* queries = keys + kChunkSquareBytes / 4;
         float answer[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
             const int c = column + j;
-            const float decay = c <= row ? expf(sums[row] - sums[c]) : 0.0F;
+            // Above the diagonal exponents may be large; nothing there is used.
+            const float decay = __expf(c <= row ? sums[row] - sums[c] : 0.0F);
             a[row * kChunkStride + c] = c < row ? strengths[row] * keys[j] * decay : 0.0F;
             answer[j] = c <= row ? queries[j] * decay : 0.0F;
         }
-        const SplitPair pair = split_pair(answer[0], answer[1]);
-        const int place = tile_place(row, column / 8) + column % 8 * 2;
-        *reinterpret_cast<std::uint32_t*>(answers + place) = pair.high;
-        *reinterpret_cast<std::uint32_t*>(answers + kSquareTileBytes + place) = pair.low;
-    }
+        put_pair(answers, row, column, answer[0], answer[1]);
+    });
 }
 
-/// Column `column` of (I + A)^-1 by forward substitution, split, to the slot. Rows before kFirst
-/// are zeros.
-template <int kFirst>
-__device__ void invert_column(const float* a, int column, std::uint8_t* inverse) {
-    static_assert(kFirst % 4 == 0);
-    float t[kChunkRows];
+/// t -= A x for 16 rows of A, `a` at the first of their columns k .. k + 3.
+__device__ void subtract_columns(float (&t)[kSolvedRows], const float* a, const float (&x)[4]) {
 #pragma unroll
-    for (int row = 0; row < kChunkRows; ++row) {
-        float sums[4] = {row == column ? 1.0F : 0.0F, 0.0F, 0.0F, 0.0F};
+    for (int i = 0; i < kSolvedRows; ++i) {
+        const float4 four = *reinterpret_cast<const float4*>(a + i * kChunkStride);
+        t[i] = fmaf(-four.x, x[0], t[i]);
+        t[i] = fmaf(-four.y, x[1], t[i]);
+        t[i] = fmaf(-four.z, x[2], t[i]);
+        t[i] = fmaf(-four.w, x[3], t[i]);
+    }
+}
+/// t <- (I + A)^-1 t for the 16 x 16 square of A that `a` is at.
+__device__ void solve_square(float (&t)[kSolvedRows], const float* a) {
 #pragma unroll
-        for (int k = kFirst; k < row; k += 4) {
-            const float4 four = *reinterpret_cast<const float4*>(a + row * kChunkStride + k);
-            sums[0] = fmaf(-four.x, t[k], sums[0]);
-            if (k + 1 < row) sums[1] = fmaf(-four.y, t[k + 1], sums[1]);
-            if (k + 2 < row) sums[2] = fmaf(-four.z, t[k + 2], sums[2]);
-            if (k + 3 < row) sums[3] = fmaf(-four.w, t[k + 3], sums[3]);
+    for (int i = 1; i < kSolvedRows; ++i)
+#pragma unroll
+        for (int k = 0; k < i; k += 4) {
+            const float4 four = *reinterpret_cast<const float4*>(a + i * kChunkStride + k);
+            t[i] = fmaf(-four.x, t[k], t[i]);
+            if (k + 1 < i) t[i] = fmaf(-four.y, t[k + 1], t[i]);
+            if (k + 2 < i) t[i] = fmaf(-four.z, t[k + 2], t[i]);
+            if (k + 3 < i) t[i] = fmaf(-four.w, t[k + 3], t[i]);
         }
-        t[row] = sums[0] + sums[1] + (sums[2] + sums[3]);
-        const SplitPair pair = split_pair(t[row], 0.0F);
-        const int place = tile_place(row, column / 8) + column % 8 * 2;
-        *reinterpret_cast<std::uint16_t*>(inverse + place) = static_cast<std::uint16_t>(pair.high);
-        *reinterpret_cast<std::uint16_t*>(inverse + kSquareTileBytes + place) =
-            static_cast<std::uint16_t>(pair.low);
+}
+/// Column `column` of T = (I + A)^-1 in place of A's, by forward substitution; all threads of the
+/// block, those that are idle too.
+__device__ void invert_column(float* a, int column, bool is_idle) {
+    const int first = column / kWarpLanes * kWarpLanes;  // of the warp; T's rows before are zeros
+#pragma unroll 1
+    for (int row0 = 0; row0 < kChunkRows; row0 += kSolvedRows) {
+        float* rows = a + row0 * kChunkStride;
+        float t[kSolvedRows];
+#pragma unroll
+        for (int i = 0; i < kSolvedRows; ++i)
+            t[i] = row0 + i == column ? 1.0F : 0.0F;
+        if (!is_idle && row0 >= first) {  // the same for the whole warp
+#pragma unroll 1
+            for (int k = first; k < row0; k += 4) {
+                const float* known = a + k * kChunkStride + column;
+                const float x[4] = {known[0], known[kChunkStride], known[2 * kChunkStride],
+                                    known[3 * kChunkStride]};
+                subtract_columns(t, rows + k, x);
+            }
+            solve_square(t, rows + row0);
+        }
+        __syncthreads();  // these rows of A are read
+        if (!is_idle) {
+#pragma unroll
+            for (int i = 0; i < kSolvedRows; ++i)
+                rows[i * kChunkStride + column] = t[i];
+        }
+        __syncthreads();  // and are T's
     }
 }
 
@@ -264,47 +366,35 @@ extern "C" __global__ void __launch_bounds__(kChunkPrepareThreads, 2)
     const int heads = net.n_v / net.n_k;
     const int thread = static_cast<int>(threadIdx.x);
 
-    make_vectors(net, chunk, (net.n_k + key_head) * kChunkSize, 1.0F, tiles);
-    make_vectors(net, chunk, key_head * kChunkSize, rsqrtf(static_cast<float>(kChunkSize)),
-                 tiles + 2 * kWideTileBytes);
     if (const int index = warp_index(); index < heads) {
         const int head = value_head(net, key_head, index);
         make_gates(net, chunk, head, sums + index * 2 * kChunkRows,
                    sums + (index * 2 + 1) * kChunkRows, reinterpret_cast<float*>(slot.gates(head)));
     }
-#pragma unroll 1
-    for (int index = 0; index < heads; ++index) {
-        const int head = value_head(net, key_head, index);
-        convolve(net, chunk, (2 * net.n_k + head) * kChunkSize,
-                 [&](int row, const float(&values)[kLaneChannels]) {
-#pragma unroll
-                     for (int i = 0; i < kLaneChannels; i += 2) {
-                         auto* half = reinterpret_cast<float*>(slot.values(head, i / 2));
-                         *reinterpret_cast<float2*>(half + row * kChunkHalf + 2 * lane_index()) = {
-                             values[i], values[i + 1]};
-                     }
-                 });
-    }
-    __syncthreads();  // K, Q and gates are whole
+    make_inputs(net, chunk, slot, key_head, tiles, *reinterpret_cast<Inputs*>(squares));
+    __syncthreads();  // K, Q and gates are whole, and the last inputs read
     multiply(tiles, squares);
     for (int i = thread; i < kChunkKeyHeadBytes / 16; i += kChunkPrepareThreads)
         reinterpret_cast<uint4*>(slot.keys(key_head))[i] = reinterpret_cast<const uint4*>(tiles)[i];
     __syncthreads();  // the squares are whole, and K and Q read: A takes their place
     auto* a = reinterpret_cast<float*>(tiles);
+#pragma unroll 1
     for (int index = 0; index < heads; ++index)
         make_squares(squares, sums + index * 2 * kChunkRows, sums + (index * 2 + 1) * kChunkRows,
                      a + index * (kChunkSquareBytes / 4),
                      slot.answers(value_head(net, key_head, index)));
     __syncthreads();  // A is whole
-    if (const int index = thread / kChunkRows; index < heads) {
-        const int column = thread % kChunkRows;
-        const float* of = a + index * (kChunkSquareBytes / 4);
-        std::uint8_t* inverse = slot.inverse(value_head(net, key_head, index));
-        if (column < kChunkRows / 2) {  // the same for the whole warp
-            invert_column<0>(of, column, inverse);
-        } else {
-            invert_column<kChunkRows / 2>(of, column, inverse);
-        }
+    const int solved = thread / kChunkRows;
+    invert_column(a + (solved < heads ? solved : 0) * (kChunkSquareBytes / 4), thread % kChunkRows,
+                  solved >= heads);
+#pragma unroll 1
+    for (int index = 0; index < heads; ++index) {
+        const float* inverse = a + index * (kChunkSquareBytes / 4);
+        std::uint8_t* to = slot.inverse(value_head(net, key_head, index));
+        for_pairs([&](int row, int column) {
+            const float* pair = inverse + row * kChunkStride + column;
+            put_pair(to, row, column, pair[0], pair[1]);
+        });
     }
 }
 

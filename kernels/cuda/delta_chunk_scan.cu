@@ -6,88 +6,351 @@
 //           S <- exp(G_end) S + (exp(G_end - G) N)^T K;  y = RMSNorm(O) w silu(z)
 // Shapes    DeltaChunkParams; state_size 128
 // Moves     27B, a chunk: 4.2 MB of scratch, 1.6 MB of z, 1.6 MB of y
-// Floor     arithmetic: 8.1 MFLOP a head and chunk in three terms; 8192 rows of the 27B 150 GFLOP,
-//           0.25 ms at the 600 TFLOP/s of mma.sync
+// Floor     arithmetic: 90 products of 64 x 64 x 16 a block and chunk, 2,880 cycles; chunks follow
+//           each other, so 8192 rows take 0.2 ms at 1.8 GHz
 // Achieved  kernels/README.md
-// Plan      A cluster of two blocks per (value head, piece of a sequence), 64 value columns each. A
-//           warp keeps S^T's 16 columns over all keys as sums of the last product; packed they are
-//           the left operand of the next one, and so are N^T and what leads to it: nothing but K,
-//           Q, T, P and V goes through shared memory. The next chunk is copied while one is worked
-//           on. Sums of squares for the norm cross the cluster once a chunk.
+// Plan      A cluster of two blocks per (value head, piece of a sequence), 64 value columns each.
+//           One warpgroup multiplies. It keeps S^T over all keys as sums of the last product;
+//           packed they are the left operand of the next one, and so are N^T and what leads to it:
+//           nothing but K, Q, T, P and V goes through shared memory. Products follow each other
+//           without a gap where they can: K S^T runs while the outputs of the chunk before leave, Q
+//           S^T while V - K S^T is made, P N while S is packed for the next chunk. A second
+//           warpgroup ends rows; sums of squares for the norm cross the cluster. A ninth warp
+//           fetches: each block half of what both need, to both.
 // Overlap   Waits for the kernel in front before anything else.
 // Source    Yang et al. 2024, "Gated Delta Networks"
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/cluster_copies.cuh"
 #include "kernels/cuda/delta_input.cuh"
 #include "kernels/cuda/delta_tile.cuh"
+#include "kernels/cuda/split_products.cuh"
 
 namespace kernels::cuda {
 namespace {
 
-constexpr int kWarps = kChunkScanThreads / kWarpLanes;
+constexpr int kWarps = kChunkScanGroup / kWarpLanes;  // of a role
+constexpr int kBlocks = 2;                            // of a cluster
 static_assert(kWarps * 16 == kChunkHalf);
 constexpr int kWarpRows = kChunkRows / kWarps;       // that a warp ends
 constexpr int kRowValues = kChunkHalf / kWarpLanes;  // of a lane in such a row
-constexpr int kRowTiles = kChunkRows / 8;  // column tiles of products with one column a row
-constexpr int kKeyTiles = kChunkSize / 8;  // of products with one column a key
-
-/// One stage of the pipeline in shared memory.
-struct Stage {
-    std::uint32_t keys, inverse;  // addresses
-    float *values, *gates;
-    __device__ explicit Stage(std::uint8_t* at)
-        : keys(shared_address(at)),
-          inverse(keys + 2 * kWideTileBytes),
-          values(reinterpret_cast<float*>(at + 2 * kWideTileBytes + 2 * kSquareTileBytes)),
-          gates(values + kChunkValueBytes / 4) {}
-};
-
-template <int kBytes>
-__device__ void copy(std::uint32_t to, const std::uint8_t* from) {
-    static_assert(kBytes % 16 == 0);
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x) * 16; i < kBytes; i += kChunkScanThreads * 16)
-        copy_async(to + i, from + i);
-}
-
-/// V in shared memory: pieces of 16 bytes of a row lie at piece xor (row / 2 mod 4) * 2, so that
-/// lanes that read 8 values of 4 rows two apart meet all banks.
-__device__ int value_place(int row, int value) {
-    return row * kChunkHalf + ((value / 4) ^ (row / 2 % 4 * 2)) * 4 + value % 4;
-}
-
-__device__ void copy_values(float* to, const std::uint8_t* from) {
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < kChunkValueBytes / 16; i += kChunkScanThreads)
-        copy_async(shared_address(to + value_place(i / (kChunkHalf / 4), i % (kChunkHalf / 4) * 4)),
-                   from + i * 16);
-}
-
-__device__ void scale(float (&sum)[4], float even, float odd) {
-    sum[0] *= even;
-    sum[1] *= odd;
-    sum[2] *= even;
-    sum[3] *= odd;
-}
+constexpr int kKeyParts = kChunkSize / 16;           // steps of products over keys
+constexpr int kRowParts = kChunkRows / 16;           // over rows
+constexpr int kKeyTiles = kChunkSize / 8;
+// What one role gives up another takes: together no more than all have at the start.
+constexpr int kMultiplyRegisters = 256;
+constexpr int kFinishRegisters = 160;
+constexpr int kFetchRegisters = 40;
 
 struct Block {
     int head, key_head, half, lane, warp;
 };
 
-/// Where a lane's four sums of a state tile lie: rows g, g + 8; two keys beside each other.
-__device__ float* state_place(const DeltaNetParams& p, const DeltaSequence& s, const Block& b,
-                              int tile, int pair) {
-    const int value = b.half * kChunkHalf + b.warp * 16 + b.lane / 4 + pair * 8;
-    return p.state + s.slot * p.state_stride +
-           (static_cast<std::int64_t>(b.head) * kChunkSize + value) * kChunkSize + tile * 8 +
-           b.lane % 4 * 2;
+/// Shared memory, by addresses: first tiles, whose places are multiples of kTileAlignment.
+struct ScanShared {
+    std::uint8_t* at;
+    std::uint32_t address;
+    __device__ ScanShared() {
+        auto* start = reinterpret_cast<std::uint8_t*>(shared_memory());
+        const std::uint32_t begin = shared_address(start);
+        address = (begin + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
+        at = start + (address - begin);
+    }
+    static constexpr int kSingle = 2 * kChunkStageBytes;
+    static constexpr int kValues = kSingle + 2 * kSquareTileBytes;
+    static constexpr int kGates = kSingle + kChunkSingleBytes;
+    static constexpr int kOutputs = kGates + 2 * kChunkGateBytes;
+    static constexpr int kSums = kOutputs + kChunkSquareBytes;
+    static constexpr int kBarriers = kSums + kChunkSumBytes;
+
+    __device__ std::uint32_t keys(int chunk) const {
+        return address + chunk % 2 * kChunkStageBytes;
+    }
+    __device__ std::uint32_t queries(int chunk) const { return keys(chunk) + 2 * kWideTileBytes; }
+    __device__ std::uint32_t answers(int chunk) const { return keys(chunk) + 4 * kWideTileBytes; }
+    __device__ std::uint32_t inverse() const { return address + kSingle; }
+    __device__ const float* values() const { return reinterpret_cast<float*>(at + kValues); }
+    __device__ const float* gates(int chunk) const {
+        return reinterpret_cast<float*>(at + kGates + chunk % 2 * kChunkGateBytes);
+    }
+    /// [rows, stride]
+    __device__ float* outputs() const { return reinterpret_cast<float*>(at + kOutputs); }
+    /// [halves, rows] sums of squares
+    __device__ float* sums(int chunk) const {
+        return reinterpret_cast<float*>(at + kSums) + chunk % 2 * kBlocks * kChunkRows;
+    }
+
+    // Barriers. A stage, and T and V, are there; have been read by both blocks. Outputs are there;
+    // have been read. A warp's sums of squares of the
+    // other block are here.
+    __device__ std::uint32_t barrier(int index) const { return address + kBarriers + 8 * index; }
+    __device__ std::uint32_t stage_full(int chunk) const { return barrier(chunk % 2); }
+    __device__ std::uint32_t stage_free(int chunk) const { return barrier(2 + chunk % 2); }
+    __device__ std::uint32_t single_full() const { return barrier(4); }
+    __device__ std::uint32_t single_free() const { return barrier(5); }
+    __device__ std::uint32_t outputs_full() const { return barrier(6); }
+    __device__ std::uint32_t outputs_free() const { return barrier(7); }
+    __device__ std::uint32_t sums_here(int chunk, int warp) const {
+        return barrier(8 + chunk % 2 * kWarps + warp);
+    }
+    static_assert((8 + 2 * kWarps) * 8 <= kChunkBarrierBytes);
+
+    __device__ void init() const {
+        for (int i = 0; i < 2; ++i) {
+            barrier_init(stage_full(i), 1);
+            barrier_init(stage_free(i), kBlocks * kWarps);
+            for (int warp = 0; warp < kWarps; ++warp)
+                barrier_init(sums_here(i, warp), 1);
+        }
+        barrier_init(single_full(), 1);
+        barrier_init(single_free(), kBlocks * kWarps);
+        barrier_init(outputs_full(), kChunkScanGroup);
+        barrier_init(outputs_free(), kChunkScanGroup);
+        publish_barriers();
+    }
+};
+/// Of the use of one of two buffers, and of the only one.
+__device__ int parity_of_two(int chunk) {
+    return chunk / 2 & 1;
 }
+__device__ int parity_of_one(int chunk) {
+    return chunk & 1;
+}
+
+/// By each warp that multiplies, in both blocks: each of them copies to both.
+__device__ void release(std::uint32_t barrier) {
+    __syncwarp();
+    if (lane_index() < kBlocks) barrier_arrive_in_block(barrier, lane_index());
+}
+
+// ---- the third warpgroup
+
+/// This block's half of a pair of tiles to both blocks.
+template <int kTileBytes>
+__device__ void fetch_half(std::uint32_t to, const std::uint8_t* from, int half,
+                           std::uint32_t barrier) {
+    bulk_copy_to_both(to + half * kTileBytes, from + half * kTileBytes, kTileBytes, barrier);
+}
+
+__device__ void fetch(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
+                      const ChunkPiece& piece) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < piece.chunks; ++chunk) {
+        const ChunkSlot slot(p, piece.first_slot + chunk);
+        if (chunk >= 2) barrier_wait(at.stage_free(chunk), parity_of_two(chunk - 2));
+        const std::uint32_t stage = at.stage_full(chunk);
+        barrier_expect(stage, kChunkStageBytes + kChunkGateBytes);
+        fetch_half<kWideTileBytes>(at.keys(chunk), slot.keys(b.key_head), b.half, stage);
+        fetch_half<kWideTileBytes>(at.queries(chunk), slot.queries(b.key_head), b.half, stage);
+        fetch_half<kSquareTileBytes>(at.answers(chunk), slot.answers(b.head), b.half, stage);
+        bulk_copy(shared_address(at.gates(chunk)), slot.gates(b.head), kChunkGateBytes, stage);
+        if (chunk >= 1) barrier_wait(at.single_free(), parity_of_one(chunk - 1));
+        const std::uint32_t single = at.single_full();
+        barrier_expect(single, kChunkSingleBytes);
+        fetch_half<kSquareTileBytes>(at.inverse(), slot.inverse(b.head), b.half, single);
+        bulk_copy(shared_address(at.values()), slot.values(b.head, b.half), kChunkValueBytes,
+                  single);
+    }
+}
+
+// ---- the first warpgroup
+
+/// Where a lane's sums of the state lie: rows g, g + 8, of every 8 keys two beside each other.
+__device__ float* state_place(const DeltaNetParams& p, const DeltaSequence& s, const Block& b,
+                              int lane) {
+    const int value = b.half * kChunkHalf + b.warp * 16 + lane / 4;
+    return p.state + s.slot * p.state_stride +
+           (static_cast<std::int64_t>(b.head) * kChunkSize + value) * kChunkSize + lane % 4 * 2;
+}
+
+__device__ void load_state(WarpgroupSums (&state)[2], const float* from, bool is_fresh) {
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            float2 two = {0.0F, 0.0F};
+            if (!is_fresh)
+                two = *reinterpret_cast<const float2*>(from + i * 8 * kChunkSize + n * 8);
+            state[n / 8][n % 8 * 4 + 2 * i] = two.x;
+            state[n / 8][n % 8 * 4 + 2 * i + 1] = two.y;
+        }
+}
+__device__ void store_state(const WarpgroupSums (&state)[2], float* to) {
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            *reinterpret_cast<float2*>(to + i * 8 * kChunkSize + n * 8) = {
+                state[n / 8][n % 8 * 4 + 2 * i], state[n / 8][n % 8 * 4 + 2 * i + 1]};
+}
+
+/// S^T as a left operand, all of it.
+using Memory = SplitLeft[kKeyParts];
+
+/// Starts sums (+)= S X^T over keys 16 kFirst .. 16 kEnd for X = K or Q: [values, rows]. Nothing is
+/// added to when kFirst is 0.
+template <int kFirst, int kEnd>
+__device__ void start_recall(WarpgroupSums& sums, const Memory& memory, std::uint32_t tile) {
+    const SplitOperand rows(tile, kWideTileBytes);
+    warpgroup_fence();
+#pragma unroll
+    for (int k = kFirst; k < kEnd; ++k) {
+        const SplitOperand part = rows.at(k / 4 * kPanelBytes + k % 4 * 32);
+        if (k == 0)
+            multiply_split_rows<false>(sums, memory[k], part);
+        else
+            multiply_split_rows<true>(sums, memory[k], part);
+    }
+    warpgroup_commit();
+}
+/// Kept in registers: not worked out again for each product.
+__device__ void keep(SplitLeft& x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        x.high[i] = static_cast<std::uint32_t>(anew(static_cast<int>(x.high[i])));
+        x.low[i] = static_cast<std::uint32_t>(anew(static_cast<int>(x.low[i])));
+    }
+}
+template <int kFirst, int kEnd>
+__device__ void pack(Memory& memory, const WarpgroupSums (&state)[2]) {
+#pragma unroll
+    for (int k = kFirst; k < kEnd; ++k)
+        memory[k] = split_left(state[k / 4], k % 4), keep(memory[k]);
+}
+
+/// Columns `row`, `row` + 1 of a tile of sums.
+__device__ void scale(WarpgroupSums& sums, int i, float even, float odd) {
+    sums[4 * i] *= even;
+    sums[4 * i + 1] *= odd;
+    sums[4 * i + 2] *= even;
+    sums[4 * i + 3] *= odd;
+}
+
+/// Starts sums += X L^T, L lower triangular [rows, rows]: a row takes nothing from later ones.
+template <bool kAdds>
+__device__ void start_triangle(WarpgroupSums& sums, const SplitLeft (&x)[kRowParts],
+                               std::uint32_t tile) {
+    const SplitOperand rows(tile, kSquareTileBytes);
+    warpgroup_fence();
+    multiply_split_rows<kAdds>(sums, x[0], rows);
+    multiply_split_rows<true>(sums, x[1], rows.at(32));
+    multiply_split_rows<true>(sums, x[2], rows.at(64));
+    multiply_split_rows<true>(sums, x[3], rows.at(96));
+    warpgroup_commit();
+}
+
+__device__ void put_outputs(const ScanShared& at, const Block& b, const WarpgroupSums& out,
+                            int chunk) {
+    if (chunk > 0) barrier_wait(at.outputs_free(), parity_of_one(chunk - 1));
+    const int lane = anew(b.lane);
+    float* first = at.outputs() + lane % 4 * 2 * kChunkStride + b.warp * 16 + lane / 4;
+#pragma unroll
+    for (int n = 0; n < kChunkRows / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            float* to = first + (8 * n + i) * kChunkStride;
+            to[0] = out[4 * n + i];
+            to[8] = out[4 * n + i + 2];
+        }
+    barrier_arrive(at.outputs_full());
+}
+
+__device__ void multiply(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
+                         const ChunkPiece& piece, const DeltaSequence& s) {
+    WarpgroupSums state[2], kept, out, delta;
+    Memory memory;
+    load_state(state, state_place(p.net, s, b, b.lane), s.before == 0 && piece.first_row == 0);
+#pragma unroll 1
+    for (int chunk = 0; chunk < piece.chunks; ++chunk) {
+        // S K^T in halves: the second is packed, and outputs leave, while the first is used.
+        pack<0, kKeyParts>(memory, state);
+        barrier_wait(at.stage_full(chunk), parity_of_two(chunk));
+        start_recall<0, kKeyParts>(kept, memory, at.keys(chunk));
+        start_recall<0, kKeyParts>(out, memory, at.queries(chunk));
+        // Places are worked out anew in each chunk: kept, they would not fit the registers.
+        const int lane = anew(b.lane);
+        const float* strengths = at.gates(chunk) + lane % 4 * 2;  // of a lane's columns
+        const float* grown = strengths + kChunkRows;              // exp(G)
+        const float* left = strengths + 2 * kChunkRows;           // exp(G_end - G)
+        barrier_wait(at.single_full(), parity_of_one(chunk));
+        warpgroup_wait<1>();  // S K^T
+        pin(kept);
+        // b (V - exp(G) S K^T)
+        const float* v = at.values() + value_place(lane % 4 * 2, b.warp * 16 + lane / 4);
+        const float* v8 = at.values() + value_place(lane % 4 * 2, b.warp * 16 + lane / 4 + 8);
+#pragma unroll
+        for (int n = 0; n < kChunkRows / 8; ++n) {
+            const float2 strength = *reinterpret_cast<const float2*>(strengths + 8 * n);
+            const float2 grow = *reinterpret_cast<const float2*>(grown + 8 * n);
+            const int row = 8 * n * kChunkHalf;
+            float* of = kept + 4 * n;
+            of[0] = strength.x * fmaf(-grow.x, of[0], v[row]);
+            of[1] = strength.y * fmaf(-grow.y, of[1], v[row + kChunkHalf]);
+            of[2] = strength.x * fmaf(-grow.x, of[2], v8[row]);
+            of[3] = strength.y * fmaf(-grow.y, of[3], v8[row + kChunkHalf]);
+            if (n % 2 == 1) pin(kept);  // no more loads at a time than registers are left
+        }
+        warpgroup_wait<0>();  // S Q^T: its left operand gives its registers to the next
+        pin(out);
+        pin(kept);
+        SplitLeft rest[kRowParts];
+#pragma unroll
+        for (int k = 0; k < kRowParts; ++k)
+            rest[k] = split_left(kept, k);
+        start_triangle<false>(delta, rest, at.inverse());  // N^T
+        const float whole = at.gates(chunk)[2 * kChunkRows - 1];
+#pragma unroll
+        for (int n = 0; n < kChunkRows / 8; ++n) {
+            const float2 grow = *reinterpret_cast<const float2*>(grown + 8 * n);
+            scale(out, n, grow.x, grow.y);
+            scale(state[0], n, whole, whole);
+            scale(state[1], n, whole, whole);
+        }
+        warpgroup_wait<0>();
+        pin(delta);
+        release(at.single_free());
+        // O^T, then S, whose left operand is packed while O^T is made.
+#pragma unroll
+        for (int k = 0; k < kRowParts; ++k)
+            rest[k] = split_left(delta, k);
+        start_triangle<true>(out, rest, at.answers(chunk));
+        SplitLeft faded[kRowParts];
+#pragma unroll
+        for (int n = 0; n < kChunkRows / 8; ++n) {
+            const float2 fade = *reinterpret_cast<const float2*>(left + 8 * n);
+            scale(delta, n, fade.x, fade.y);
+        }
+#pragma unroll
+        for (int k = 0; k < kRowParts; ++k)
+            faded[k] = split_left(delta, k);
+        const SplitOperand keys(at.keys(chunk), kWideTileBytes);
+        warpgroup_fence();
+#pragma unroll
+        for (int k = 0; k < kRowParts; ++k) {
+            const SplitOperand part = keys.at(16 * k * 128);
+            multiply_split_columns(state[0], faded[k], part);
+            multiply_split_columns(state[1], faded[k], part.at(kPanelBytes));
+        }
+        warpgroup_commit();
+        warpgroup_wait<1>();  // O^T
+        pin(out);
+        put_outputs(at, b, out, chunk);
+        warpgroup_wait<0>();
+        pin(state[0]);
+        pin(state[1]);
+        release(at.stage_free(chunk));
+    }
+    store_state(state, state_place(p.net, s, b, anew(b.lane)));
+}
+
+// ---- the second warpgroup
 
 /// The last inputs of the sequence: those of the block's value columns, and of the queries or the
 /// keys when its head speaks for them.
-__device__ void store_inputs(const DeltaNetParams& p, const DeltaSequence& s, const Block& b) {
+__device__ void store_inputs(const DeltaNetParams& p, const DeltaSequence& s, const Block& b,
+                             int thread) {
     const int kept = s.rows < p.ring ? s.rows : p.ring;
     const auto keep = [&](int first, int count) {
-        for (int i = static_cast<int>(threadIdx.x); i < kept * count; i += kChunkScanThreads) {
+        for (int i = thread; i < kept * count; i += kChunkScanGroup) {
             const int t = s.rows - kept + i / count;
             ring_row(p, s, s.before + t)[first + i % count] =
                 p.u[(s.begin + t) * p.u_stride + first + i % count];
@@ -98,224 +361,130 @@ __device__ void store_inputs(const DeltaNetParams& p, const DeltaSequence& s, co
         keep((b.half * p.n_k + b.key_head) * kChunkSize, kChunkSize);
 }
 
+using WarpRows = float[kWarpRows][kRowValues];
+
+/// Of 2 kRows sums half go to a lane's partner, whose other half come: 16 exchanges for 16 rows,
+/// where sums row by row would take 80.
+template <int kRows>
+__device__ void exchange_halves(float (&sums)[kWarpRows], int lane) {
+    const bool is_upper = (lane & 2 * kRows) != 0;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+        const float sent = is_upper ? sums[r] : sums[r + kRows];
+        const float kept = is_upper ? sums[r + kRows] : sums[r];
+        sums[r] = kept + __shfl_xor_sync(~0U, sent, 2 * kRows);
+    }
+}
+/// Sums of squares of the warp's rows: of row lane / 2.
+__device__ float row_squares(const WarpRows& out, int lane) {
+    float squares[kWarpRows];
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) {
+        squares[r] = out[r][0] * out[r][0];
+#pragma unroll
+        for (int i = 1; i < kRowValues; ++i)
+            squares[r] = fmaf(out[r][i], out[r][i], squares[r]);
+    }
+    exchange_halves<kWarpRows / 2>(squares, lane);
+    exchange_halves<kWarpRows / 4>(squares, lane);
+    exchange_halves<kWarpRows / 8>(squares, lane);
+    exchange_halves<kWarpRows / 16>(squares, lane);
+    return squares[0] + __shfl_xor_sync(~0U, squares[0], 1);
+}
+
+/// RMSNorm(O) w silu(z) of the warp's rows.
+__device__ void finish(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
+                       const ChunkPiece& piece, const DeltaSequence& s) {
+    static_assert(2 * kWarpRows == kWarpLanes);
+    const DeltaNetParams& net = p.net;
+    const int column = b.head * kChunkSize + b.half * kChunkHalf + b.lane;
+    const int own_row = b.warp * kWarpRows;
+    const std::int64_t last = s.begin + s.rows - 1;
+    float norm[kRowValues];
+#pragma unroll
+    for (int i = 0; i < kRowValues; ++i)
+        norm[i] = net.norm_weight[b.half * kChunkHalf + b.lane + i * kWarpLanes];
+#pragma unroll 1
+    for (int chunk = 0; chunk < piece.chunks; ++chunk) {
+        const int first = piece.first_row + chunk * kChunkRows + own_row;
+        // Output gates, while the outputs are made.
+        WarpRows gate;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+            const std::int64_t m = s.begin + first + r;
+            const float* z = net.z + (m < last ? m : last) * net.z_stride + column;
+#pragma unroll
+            for (int i = 0; i < kRowValues; ++i)
+                gate[r][i] = z[i * kWarpLanes];
+        }
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r)
+#pragma unroll
+            for (int i = 0; i < kRowValues; ++i)
+                gate[r][i] = norm[i] * silu(gate[r][i]);
+        barrier_wait(at.outputs_full(), parity_of_one(chunk));
+        WarpRows out;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r)
+#pragma unroll
+            for (int i = 0; i < kRowValues; ++i)
+                out[r][i] = at.outputs()[(own_row + r) * kChunkStride + b.lane + i * kWarpLanes];
+        barrier_arrive(at.outputs_free());
+        const float own = row_squares(out, b.lane);
+        const int row = own_row + b.lane / 2;
+        float* sums = at.sums(chunk) + row;
+        const std::uint32_t here = at.sums_here(chunk, b.warp);
+        if (b.lane == 0) barrier_expect(here, kWarpRows * static_cast<int>(sizeof(float)));
+        if (b.lane % 2 == 0) send_to_block(sums + b.half * kChunkRows, 1 - b.half, own, here);
+        barrier_wait(here, parity_of_two(chunk));
+        const float other = sums[(1 - b.half) * kChunkRows];
+        const float squares = b.half == 0 ? own + other : other + own;
+        const float factor = 1.0F / sqrtf(squares / static_cast<float>(kChunkSize) + net.norm_eps);
+        float* y = net.y + (s.begin + first) * net.y_stride + column;
+#pragma unroll
+        for (int r = 0; r < kWarpRows; ++r) {
+            const float of_row = __shfl_sync(~0U, factor, 2 * r);
+#pragma unroll
+            for (int i = 0; i < kRowValues; ++i)
+                if (first + r < s.rows)
+                    y[r * net.y_stride + i * kWarpLanes] = out[r][i] * of_row * gate[r][i];
+        }
+    }
+    if (piece.is_last != 0) store_inputs(net, s, b, b.warp * kWarpLanes + b.lane);
+}
+
 }  // namespace
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkScanThreads, 1)
     delta_chunk_scan(const __grid_constant__ DeltaChunkParams p) {
     let_next_kernel_start();
-    cluster_arrive_bare();  // the other block must have begun before it is stored to
-    wait_for_previous_kernel();
     const DeltaNetParams& net = p.net;
-    auto* shared = reinterpret_cast<std::uint8_t*>(shared_memory());
-    const std::uint32_t queries = shared_address(shared + 2 * kChunkStageBytes);
-    const std::uint32_t answers = queries + 2 * kWideTileBytes;
-    auto* outputs = reinterpret_cast<float*>(shared + 2 * kChunkStageBytes + kChunkSingleBytes);
-    float* warp_sums = outputs + kChunkSquareBytes / 4;  // [warps, rows]; outputs [rows, stride]
-    float* half_sums = warp_sums + kWarps * kChunkRows;  // [2 by parity, 2 halves, rows]
-
+    const ScanShared at;
     Block b;
-    b.head = static_cast<int>(blockIdx.x) / 2;
+    b.head = static_cast<int>(blockIdx.x) / kBlocks;
     b.half = cluster_rank();
     b.key_head = net.is_grouped ? b.head / (net.n_v / net.n_k) : b.head % net.n_k;
     b.lane = lane_index();
-    b.warp = warp_index();
-    const int pair = b.lane % 4 * 2;  // a lane's columns in a tile
+    b.warp = warp_index() % kWarps;
+    if (threadIdx.x == 0) at.init();
+    cluster_arrive_bare();
+    wait_for_previous_kernel();
+    cluster_wait();  // both blocks' barriers are there
     const ChunkPiece& piece = p.batch.piece[blockIdx.y];
     const DeltaSequence s = delta_sequence(net.step, piece.seq);
-
-    float norm[kRowValues];
-#pragma unroll
-    for (int i = 0; i < kRowValues; ++i)
-        norm[i] = net.norm_weight[b.half * kChunkHalf + b.lane + i * kWarpLanes];
-
-    const auto copy_stage = [&](int chunk) {
-        const ChunkSlot slot(p, piece.first_slot + chunk);
-        const Stage to(shared + chunk % 2 * kChunkStageBytes);
-        copy<2 * kWideTileBytes>(to.keys, slot.keys(b.key_head));
-        copy<2 * kSquareTileBytes>(to.inverse, slot.inverse(b.head));
-        copy_values(to.values, slot.values(b.head, b.half));
-        copy<kChunkGateBytes>(shared_address(to.gates), slot.gates(b.head));
-    };
-    const auto copy_single = [&](int chunk) {
-        const ChunkSlot slot(p, piece.first_slot + chunk);
-        copy<2 * kWideTileBytes>(queries, slot.queries(b.key_head));
-        copy<2 * kSquareTileBytes>(answers, slot.answers(b.head));
-    };
-    copy_stage(0);
-    copy_single(0);
-
-    float state[kKeyTiles][4];
-    const bool is_fresh = s.before == 0 && piece.first_row == 0;
-#pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            float2 two = {0.0F, 0.0F};
-            if (!is_fresh) two = *reinterpret_cast<const float2*>(state_place(net, s, b, n, i));
-            state[n][2 * i] = two.x;
-            state[n][2 * i + 1] = two.y;
-        }
-
-    cluster_wait();
-#pragma unroll 1
-    for (int chunk = 0; chunk < piece.chunks; ++chunk) {
-        commit_copies();
-        wait_copies<0>();
-        __syncthreads();  // the chunk's copies are whole; all have left the chunk before it
-        if (chunk + 1 < piece.chunks) copy_stage(chunk + 1);
-        const Stage stage(shared + chunk % 2 * kChunkStageBytes);
-        const float* strengths = stage.gates;
-        const float* grown = stage.gates + kChunkRows;     // exp(G)
-        const float* left = stage.gates + 2 * kChunkRows;  // exp(G_end - G)
-
-        // Worked out anew in each part: kept, the places of operands would not fit the registers.
-        int lane = anew(b.lane);
-
-        // S K^T and S Q^T, values by rows of the chunk.
-        float kept[kRowTiles][4] = {};
-        float out[kRowTiles][4] = {};
-#pragma unroll
-        for (int k = 0; k < kKeyTiles / 2; ++k) {
-            SplitLeft memory;
-            memory.pack(state[2 * k], state[2 * k + 1]);
-#pragma unroll
-            for (int n = 0; n < kRowTiles / 2; ++n) {
-                const SplitRight key = right_of_rows(stage.keys, kWideTileBytes, n, k, lane);
-                add_product(kept[2 * n], memory, key, 0);
-                add_product(kept[2 * n + 1], memory, key, 1);
-                const SplitRight query = right_of_rows(queries, kWideTileBytes, n, k, lane);
-                add_product(out[2 * n], memory, query, 0);
-                add_product(out[2 * n + 1], memory, query, 1);
-            }
-        }
-        // b (V - exp(G) S K^T), and exp(G) S Q^T.
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n) {
-            const int row = anew(8 * n + pair);
-            scale(out[n], grown[row], grown[row + 1]);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int at = row + i % 2;
-                const float v = stage.values[value_place(at, b.warp * 16 + b.lane / 4 + i / 2 * 8)];
-                kept[n][i] = strengths[at] * fmaf(-grown[at], kept[n][i], v);
-            }
-        }
-        lane = anew(lane);
-        // N^T: T is below the diagonal, so a row takes nothing from later ones.
-        float delta[kRowTiles][4] = {};
-#pragma unroll
-        for (int k = 0; k < kRowTiles / 2; ++k) {
-            SplitLeft rest;
-            rest.pack(kept[2 * k], kept[2 * k + 1]);
-#pragma unroll
-            for (int n = k; n < kRowTiles / 2; ++n) {
-                const SplitRight inverse =
-                    right_of_rows(stage.inverse, kSquareTileBytes, n, k, lane);
-                add_product(delta[2 * n], rest, inverse, 0);
-                add_product(delta[2 * n + 1], rest, inverse, 1);
-            }
-        }
-        lane = anew(lane);
-        // O^T
-#pragma unroll
-        for (int k = 0; k < kRowTiles / 2; ++k) {
-            SplitLeft deltas;
-            deltas.pack(delta[2 * k], delta[2 * k + 1]);
-#pragma unroll
-            for (int n = k; n < kRowTiles / 2; ++n) {
-                const SplitRight answer = right_of_rows(answers, kSquareTileBytes, n, k, lane);
-                add_product(out[2 * n], deltas, answer, 0);
-                add_product(out[2 * n + 1], deltas, answer, 1);
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < kRowTiles; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int row = 8 * n + pair + i;
-                float* to = outputs + row * kChunkStride + b.warp * 16 + b.lane / 4;
-                to[0] = out[n][i];
-                to[8] = out[n][i + 2];
-                float squares = fmaf(out[n][i], out[n][i], out[n][i + 2] * out[n][i + 2]);
-#pragma unroll
-                for (int distance = 4; distance < kWarpLanes; distance *= 2)
-                    squares += __shfl_xor_sync(~0U, squares, distance);
-                if (b.lane < 4) warp_sums[b.warp * kChunkRows + row] = squares;
-            }
-        __syncthreads();  // outputs and sums are whole; Q and P are read
-        if (chunk + 1 < piece.chunks) copy_single(chunk + 1);
-        float* sums = half_sums + chunk % 2 * 2 * kChunkRows;
-        if (const int row = static_cast<int>(threadIdx.x); row < kChunkRows) {
-            float squares = 0.0F;
-#pragma unroll
-            for (int warp = 0; warp < kWarps; ++warp)
-                squares += warp_sums[warp * kChunkRows + row];
-            store_in_block(sums + b.half * kChunkRows + row, 0, squares);
-            store_in_block(sums + b.half * kChunkRows + row, 1, squares);
-        }
-        cluster_arrive();
-        // Output gates of the rows that the warp ends, on their way already.
-        const int first = piece.first_row + chunk * kChunkRows;
-        const int own_row = b.warp * kWarpRows;
-        const std::int64_t last = s.begin + s.rows - 1;
-        float gate[kWarpRows][kRowValues];
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r) {
-            const std::int64_t m = s.begin + first + own_row + r;
-            const float* z = net.z + (m < last ? m : last) * net.z_stride + b.head * kChunkSize +
-                             b.half * kChunkHalf + b.lane;
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i)
-                gate[r][i] = z[i * kWarpLanes];
-        }
-
-        // S
-        lane = anew(lane);
-        const float whole = grown[kChunkRows - 1];
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; ++n)
-            scale(state[n], whole, whole);
-#pragma unroll
-        for (int k = 0; k < kRowTiles / 2; ++k) {
-            const int row = 16 * k + pair;
-            scale(delta[2 * k], left[row], left[row + 1]);
-            scale(delta[2 * k + 1], left[row + 8], left[row + 9]);
-            SplitLeft deltas;
-            deltas.pack(delta[2 * k], delta[2 * k + 1]);
-#pragma unroll
-            for (int n = 0; n < kKeyTiles / 2; ++n) {
-                const SplitRight key = right_of_columns(stage.keys, kWideTileBytes, n, k, lane);
-                add_product(state[2 * n], deltas, key, 0);
-                add_product(state[2 * n + 1], deltas, key, 1);
-            }
-        }
-        cluster_wait();  // both halves' sums are here
-
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r) {
-            const int row = own_row + r;
-            if (first + row >= s.rows) break;
-            const float squares = sums[row] + sums[kChunkRows + row];
-            const float factor =
-                1.0F / sqrtf(squares / static_cast<float>(kChunkSize) + net.norm_eps);
-            const std::int64_t m = s.begin + first + row;
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i) {
-                const int value = b.lane + i * kWarpLanes;
-                const int column = b.head * kChunkSize + b.half * kChunkHalf + value;
-                net.y[m * net.y_stride + column] =
-                    outputs[row * kChunkStride + value] * factor * norm[i] * silu(gate[r][i]);
-            }
-        }
+    if (const int role = warp_index() / kWarps; role == 0) {
+        grow_registers<kMultiplyRegisters>();
+        multiply(p, at, b, piece, s);
+    } else if (role == 1) {
+        shrink_registers<kFinishRegisters>();
+        finish(p, at, b, piece, s);
+    } else {
+        shrink_registers<kFetchRegisters>();
+        if (b.warp == 0 && b.lane == 0) fetch(p, at, b, piece);
     }
-
-#pragma unroll
-    for (int n = 0; n < kKeyTiles; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            *reinterpret_cast<float2*>(state_place(net, s, b, n, i)) = {state[n][2 * i],
-                                                                        state[n][2 * i + 1]};
-    if (piece.is_last != 0) store_inputs(net, s, b);
+    __syncwarp();
+    cluster_arrive_bare();  // nothing of ours is stored to from now on
+    cluster_wait();
 }
 
 }  // namespace kernels::cuda

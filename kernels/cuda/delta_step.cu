@@ -15,12 +15,14 @@
 //           A block owns size/8 columns of each of these value heads; a warp eight columns, eight
 //           lanes a column, 16-byte loads; S stays in registers from the first row to the last.
 //           A head's columns lie across the cluster: sums of squares for the norm go to all eight
-//           blocks through distributed shared memory and are added there in one order.
+//           blocks by stores that announce themselves at a barrier of each, and are added there in
+//           one order. (Through the cluster's barrier they would wait for a fence of all memory.)
 // Overlap   Before griddepcontrol.wait it reads the step descriptor and what this operation itself
 //           left in earlier steps (states, rings, replay rows): a step begins behind its upload,
 //           which waits for all kernels before it. Outputs of the kernel in front come after.
 // Source    Yang et al. 2024, "Gated Delta Networks"; kernels/cpu/reference_delta_net.cpp
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/cluster_copies.cuh"
 #include "kernels/cuda/delta_input.cuh"
 #include "kernels/cuda/delta_step.h"
 
@@ -57,10 +59,15 @@ struct StepShared {
     float* replay_decays;  // [replays, heads]
 };
 
+/// The barrier in front: all sums of squares are here.
+__device__ std::uint32_t sums_here() {
+    return shared_address(shared_memory());
+}
+
 template <int kHeads>
 __device__ StepShared carve(const DeltaStepParams& p) {
     StepShared shared;
-    shared.keys_queries = shared_memory();
+    shared.keys_queries = shared_memory() + kDeltaStepBarrierWords;
     shared.replay_keys = shared.keys_queries + p.rows_max * 2 * kSize;
     shared.values = shared.replay_keys + p.replays_max * kSize;
     shared.squares = shared.values + p.rows_max * kHeads * kHeadColumns;
@@ -210,8 +217,13 @@ __device__ void delta_step(const DeltaStepParams& p) {
         clear_padding<kHeads>(p, key_head, rank);
         return;
     }
+    if (thread == 0) {
+        barrier_init(sums_here(), 1);
+        publish_barriers();
+        barrier_expect(sums_here(), rows * kHeads * kHeadParts * static_cast<int>(sizeof(float)));
+    }
     cluster_arrive_bare();  // waited for before the first store into another block: it must have
-                            // begun
+                            // begun, and its barrier be there
     const StepShared shared = carve<kHeads>(p);
 
     // A lane's columns of S. Its place is worked out twice, which costs less than keeping it.
@@ -346,11 +358,11 @@ __device__ void delta_step(const DeltaStepParams& p) {
         for (int distance = kColumnLanes; distance < kWarpLanes; distance *= 2)
             squares += __shfl_xor_sync(~0U, squares, distance);
         if (lane_index() < kDeltaStepBlocks)
-            store_in_block(
+            send_to_block(
                 shared.squares +
                     ((t * kHeads + place.head_index) * kDeltaStepBlocks + rank) * kHeadWarps +
                     place.head_column / kWarpColumns,
-                lane_index(), squares);
+                lane_index(), squares, sums_here());
         __syncwarp();  // all lanes of a column have read v before o takes its place
         if (place.lane_in_column == 0) {
             const int column = keys + value_head(net, key_head, place.head_index) * kSize +
@@ -363,7 +375,8 @@ __device__ void delta_step(const DeltaStepParams& p) {
         }
     }
 
-    cluster_arrive();
+    // Bare: what it orders are reads of old inputs and replay rows, whose values have been used.
+    cluster_arrive_bare();
     if (s.commits && rows > 0) store_all(memory, state);
     // The last inputs of the step; reading them again is cheaper than keeping them.
     constexpr int kVectorChannels = 2 * kSize / kDeltaStepBlocks;  // of q and k, of this block
@@ -382,8 +395,8 @@ __device__ void delta_step(const DeltaStepParams& p) {
     if (const int i = anew(thread); i < kept * kChannels)
         first_input = net.u[(s.begin + rows - kept + i / kChannels) * net.u_stride +
                             channel_of(i % kChannels)];
-    // Every block of the key head has read old inputs and replay rows; the sums are here.
-    cluster_wait();
+    barrier_wait(sums_here(), 0);
+    __syncthreads();  // outputs are in place of v
 
     const int first = anew(thread);
 #pragma unroll 1
@@ -405,6 +418,7 @@ __device__ void delta_step(const DeltaStepParams& p) {
         const float z = i == first ? first_z : net.z[m * net.z_stride + column];
         net.y[m * net.y_stride + column] = shared.values[i] * factor * weight * silu(z);
     }
+    cluster_wait();  // every block of the key head has read old inputs and replay rows
 #pragma unroll 1
     for (int i = first; i < kept * kChannels; i += kThreads) {
         const int t = rows - kept + i / kChannels;

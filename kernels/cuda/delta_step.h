@@ -13,6 +13,7 @@ inline constexpr int kDeltaStepBlocks = 8;   // of a cluster: they share a key h
 inline constexpr int kDeltaStepRows = 16;    // of a sequence at most; delta_chunk takes longer ones
 inline constexpr int kDeltaStepHeads = 4;    // value heads of a key head at most
 inline constexpr int kDeltaStepColumns = 8;  // of a warp
+inline constexpr int kDeltaStepBarrierWords = 4;  // in front of the block's shared memory
 
 struct DeltaStepParams {
     DeltaNetParams net;
@@ -29,7 +30,7 @@ constexpr std::int64_t delta_step_shared_bytes(std::int64_t heads, std::int64_t 
     const std::int64_t row =
         2 * kDeltaStepSize + columns + heads * kDeltaStepSize / kDeltaStepColumns + 2 * heads;
     const std::int64_t replay = kDeltaStepSize + columns + heads;
-    return (rows_max * row + replays_max * replay) * 4;
+    return (kDeltaStepBarrierWords + rows_max * row + replays_max * replay) * 4;
 }
 
 }  // namespace kernels::cuda

@@ -13,6 +13,12 @@ __device__ inline int tile_place(int row, int piece) {
     return piece / 8 * kPanelBytes + row * 128 + ((piece % 8) ^ (row & 7)) * 16;
 }
 
+/// Where a value of a half of V lies: pieces of 16 bytes of a row at piece xor (row / 2 mod 4) * 2,
+/// so that lanes that read 8 values of 4 rows two apart meet all banks.
+__device__ inline int value_place(int row, int value) {
+    return row * kChunkHalf + ((value / 4) ^ (row / 2 % 4 * 2)) * 4 + value % 4;
+}
+
 __device__ inline SplitRight load_right(std::uint32_t address, int tile_bytes) {
     SplitRight right;
     load_matrices(right.high, address);

@@ -145,7 +145,7 @@ private:
     }
 
     void run_chunk_kernels() {
-        constexpr int kSlots = 2;
+        constexpr int kSlots = 6;
         const Form& f = layer_.form;
         cuda::DeltaChunkParams p{};
         p.net = net();
@@ -191,10 +191,10 @@ struct Scene {
                  .order = order}),
           first(layer.form, 80, 1),
           second(layer.form, 80, 2),
-          third(layer.form, 140, 3),
+          third(layer.form, 264, 3),
           fourth(layer.form, 10, 4),
           reference(layer, {.accumulator = CpuAccumulator::kDouble,
-                            .rows = 256,
+                            .rows = 384,
                             .inputs_max = 8 * cuda::kChunkSize}) {
         reference.run({{.inputs = &first, .rows = 5, .slot = 1},
                        {.inputs = &second, .rows = 6, .slot = 2},
@@ -203,7 +203,7 @@ struct Scene {
         pieces = {{.inputs = &first, .begin = 5, .rows = 65, .slot = 1},
                   {.inputs = &second, .begin = 8, .rows = 17, .slot = 2, .replay_rows = 2},
                   {.inputs = &fourth, .begin = 7, .rows = 2, .slot = 4},
-                  {.inputs = &third, .rows = 130, .slot = 3}};
+                  {.inputs = &third, .rows = 264, .slot = 3}};
     }
 };
 

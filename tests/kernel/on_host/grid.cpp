@@ -17,13 +17,13 @@ namespace on_host {
 namespace {
 
 constexpr std::size_t kStackBytes = 64 << 10;
-constexpr std::size_t kCopyBytes = 16;
 
-enum class Wait { kNone, kWarp, kBlock, kCluster };
+enum class Wait { kNone, kWarp, kBlock, kCluster, kCondition };
 
 struct Copy {
     std::byte* to;
     const void* from;
+    std::size_t bytes;
 };
 
 struct Fiber {
@@ -38,6 +38,7 @@ struct Fiber {
     Position position;
     std::array<std::byte, kPayloadBytes> payload{};
     std::vector<Copy> copies;
+    std::function<bool()> condition;
 };
 
 struct SharedMemory {
@@ -128,8 +129,11 @@ private:
                     has_moved = true;
             has_moved |= release_blocks();
             has_moved |= release_cluster();
+            if (!has_moved || flip()) has_moved |= do_one_later();
+            has_moved |= release_conditions();
             if (!has_moved) throw std::logic_error("deadlock");
         }
+        if (!later_.empty()) throw std::logic_error("copies nobody waited for");
         for (const Fiber& fiber : fibers_)
             if (!fiber.copies.empty()) throw std::logic_error("copies nobody waited for");
     }
@@ -160,7 +164,10 @@ private:
         }
         const auto meeting = std::ranges::count_if(
             lanes, [](const Fiber& fiber) { return fiber.wait == Wait::kWarp; });
-        if (meeting == 0) return has_moved;
+        const bool is_waited_for = std::ranges::any_of(lanes, [](const Fiber& fiber) {
+            return !fiber.is_done && fiber.wait == Wait::kCondition;
+        });
+        if (meeting == 0 || is_waited_for) return has_moved;
         if (meeting != kWarpLanes) throw std::logic_error("lanes of a warp have parted");
         for (std::size_t i = 0; i < kWarpLanes; ++i) {
             std::ranges::copy(lanes[i].payload, gathered_.data() + (first + i) * kPayloadBytes);
@@ -194,7 +201,28 @@ private:
         return has_moved;
     }
 
+    bool release_conditions() {
+        bool has_moved = false;
+        for (Fiber& fiber : fibers_) {
+            if (fiber.is_done || fiber.wait != Wait::kCondition || !fiber.condition()) continue;
+            fiber.wait = Wait::kNone;
+            has_moved = true;
+        }
+        return has_moved;
+    }
+
+    bool do_one_later() {
+        if (later_.empty()) return false;
+        const std::size_t index = grid_.seed != 0 ? random_() % later_.size() : 0;
+        std::swap(later_[index], later_.back());
+        later_.back()();
+        later_.pop_back();
+        return true;
+    }
+
 public:
+    std::vector<std::function<void()>>& later() { return later_; }
+
     static Cluster*& active() {
         static Cluster* cluster = nullptr;
         return cluster;
@@ -208,6 +236,7 @@ private:
     std::vector<std::byte> gathered_;  // [fibers] payloads of each warp's last exchange
     std::vector<SharedMemory> shared_;
     std::vector<std::size_t> warps_;  // first fiber of each, in the order they run
+    std::vector<std::function<void()>> later_;
     Fiber* current_ = nullptr;
     std::jmp_buf scheduler_{};
     const char* failure_ = nullptr;
@@ -254,17 +283,28 @@ void wait_for_cluster() {
     if (++fiber.waits > fiber.arrivals) fail("a cluster's wait without its arrival");
     wait(Wait::kCluster);
 }
-void copy_some_time(std::byte* to, const void* from) {
+void wait_until(const std::function<bool()>& condition) {
+    cluster().current().condition = condition;
+    wait(Wait::kCondition);
+}
+void do_some_time(const std::function<void()>& what) {
     if (cluster().flip()) {
-        cluster().current().copies.push_back({to, from});
+        cluster().later().push_back(what);
     } else {
-        std::memcpy(to, from, kCopyBytes);
+        what();
+    }
+}
+void copy_some_time(std::byte* to, const void* from, std::size_t bytes) {
+    if (cluster().flip()) {
+        cluster().current().copies.push_back({to, from, bytes});
+    } else {
+        std::memcpy(to, from, bytes);
     }
 }
 void finish_copies() {
     std::vector<Copy>& copies = cluster().current().copies;
     for (const Copy& copy : copies)
-        std::memcpy(copy.to, copy.from, kCopyBytes);
+        std::memcpy(copy.to, copy.from, copy.bytes);
     copies.clear();
 }
 void fail(const char* what) {

@@ -1,8 +1,9 @@
 // A grid of device code on the host: every CUDA thread is a fiber of this thread, which runs until
-// it waits for its warp, its block or its cluster.
+// it waits for its warp, its block, its cluster or a condition.
 //
 // What the hardware leaves open is drawn from `seed`: which block and which warp run first, and
-// whether an asynchronous copy lands at once or when it is waited for. Results that hang on it show
+// whether an asynchronous copy lands at once, when it is waited for or, when it announces itself at
+// a barrier, any time. Results that hang on it show
 // a missing barrier. Shared memory starts as NaN. A deadlock, a warp whose lanes part before they
 // meet, an address outside shared memory or not aligned ends the run with std::logic_error.
 //
@@ -47,8 +48,12 @@ void wait_for_block();
 const std::byte* exchange(const void* payload, std::size_t bytes);
 void arrive_at_cluster();
 void wait_for_cluster();
-/// 16 bytes, there at once or when finish_copies is called.
-void copy_some_time(std::byte* to, const void* from);
+/// Until `condition` holds, which other threads or what is done later bring about.
+void wait_until(const std::function<bool()>& condition);
+/// Is done at once or some time later, whatever the calling thread does meanwhile.
+void do_some_time(const std::function<void()>& what);
+/// There at once or when finish_copies is called.
+void copy_some_time(std::byte* to, const void* from, std::size_t bytes);
 void finish_copies();
 /// Ends the run.
 [[noreturn]] void fail(const char* what);

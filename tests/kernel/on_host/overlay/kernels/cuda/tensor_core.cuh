@@ -86,7 +86,7 @@ inline void copy_async(std::uint32_t to, const void* from) {
     if (to % 16 != 0 || to + 16 > on_host::kSharedBytes ||
         reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
         on_host::fail("a copy outside shared memory or not aligned");
-    on_host::copy_some_time(on_host::shared() + to, from);
+    on_host::copy_some_time(on_host::shared() + to, from, 16);
 }
 inline void commit_copies() {}
 template <int kPending>
