@@ -15,99 +15,12 @@
 //           throughout (165 KB) it did not fit the instruction cache, and a block took 75 us.
 // Overlap   Waits for the kernel in front before anything else: that may read the scratch.
 // Source    Yang et al. 2024, "Gated Delta Networks"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/cluster_copies.cuh"
-#include "kernels/cuda/delta_input.cuh"
+#include "kernels/cuda/delta_chunk_input.cuh"
+#include "kernels/cuda/delta_solve.cuh"
 #include "kernels/cuda/delta_tile.cuh"
 
 namespace kernels::cuda {
 namespace {
-
-constexpr int kWarps = kChunkPrepareThreads / kWarpLanes;
-constexpr int kWarpRows = kChunkRows / kWarps;
-constexpr int kLaneChannels = kChunkSize / kWarpLanes;
-constexpr int kSolvedRows = 16;  // at a time
-
-/// Channel `i` of a lane.
-__device__ int lane_channel(int lane, int i) {
-    return lane + i * kWarpLanes;
-}
-
-/// The chunk's rows of the sequence: rows [first, first + count).
-struct ChunkRowsOf {
-    DeltaSequence s;
-    int first, count;
-};
-
-/// The convolution's inputs of 128 channels, on their way through shared memory: rows of the chunk
-/// and those in front of it. By asynchronous copies, since the compiler puts most loads into
-/// registers behind the first use, where each waits for itself.
-constexpr int kInputRows = kChunkRows + kTaps - 1;
-using Inputs = float[kInputRows][kChunkSize];
-static_assert(sizeof(Inputs) <= 2 * kChunkSquareBytes, "they lie where K K^T and Q K^T will");
-
-/// Row `t` of the sequence in the step: is there one, or one that the ring holds?
-__device__ bool has_input(const ChunkRowsOf& chunk, int t) {
-    return t < chunk.first + chunk.count && chunk.s.before + t >= 0;
-}
-
-/// Starts the copies of the 128 channels from `first_channel` on.
-__device__ void fetch_inputs(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
-                             Inputs& inputs) {
-#pragma unroll 1
-    for (int row = warp_index(); row < kInputRows; row += kWarps) {
-        const int t = chunk.first - (kTaps - 1) + row;
-        if (!has_input(chunk, t)) continue;
-        const float* from = t >= 0 ? p.u + (chunk.s.begin + t) * p.u_stride
-                                   : ring_row(p, chunk.s, chunk.s.before + t);
-#pragma unroll
-        for (int i = 0; i < kLaneChannels; ++i) {
-            const int channel = lane_channel(lane_index(), i);
-            copy_word_async(&inputs[row][channel], from + first_channel + channel);
-        }
-    }
-}
-
-/// silu(convolution) of the warp's rows; zeros past the end. `release` is called when the inputs
-/// have been read.
-using WarpRows = float[kWarpRows][kLaneChannels];
-template <class Release>
-__device__ void convolve(const DeltaNetParams& p, const ChunkRowsOf& chunk, int first_channel,
-                         const Inputs& inputs, WarpRows& rows, Release release) {
-    const int lane = anew(lane_index());
-    const int row0 = warp_index() * kWarpRows;
-    float4 taps[kLaneChannels];
-    float old[kTaps - 1][kLaneChannels];
-#pragma unroll
-    for (int i = 0; i < kLaneChannels; ++i) {
-        taps[i] = taps_of(p, first_channel + lane_channel(lane, i));
-#pragma unroll
-        for (int j = 0; j < kWarpRows + kTaps - 1; ++j) {
-            const bool is_there = has_input(chunk, chunk.first - (kTaps - 1) + row0 + j);
-            const float value = is_there ? inputs[row0 + j][lane_channel(lane, i)] : 0.0F;
-            if (j < kTaps - 1)
-                old[j][i] = value;
-            else
-                rows[j - (kTaps - 1)][i] = value;
-        }
-    }
-    release();
-#pragma unroll
-    for (int r = 0; r < kWarpRows; ++r)
-#pragma unroll
-        for (int i = 0; i < kLaneChannels; ++i) {
-            float sum = 0.0F;
-#pragma unroll
-            for (int j = 0; j < kTaps - 1; ++j)
-                sum = fmaf(tap(taps[i], j), old[j][i], sum);
-            sum = fmaf(taps[i].w, rows[r][i], sum);
-#pragma unroll
-            for (int j = 0; j + 1 < kTaps - 1; ++j)
-                old[j][i] = old[j + 1][i];
-            old[kTaps - 2][i] = rows[r][i];
-            rows[r][i] = silu(row0 + r < chunk.count ? sum : 0.0F);
-        }
-}
 
 __device__ void store_half(std::uint8_t* to, std::uint32_t value) {
     *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(value);
@@ -278,61 +191,6 @@ __device__ void make_squares(const float* squares, const float* sums, const floa
         }
         put_pair(answers, row, column, answer[0], answer[1]);
     });
-}
-
-/// t -= A x for 16 rows of A, `a` at the first of their columns k .. k + 3.
-__device__ void subtract_columns(float (&t)[kSolvedRows], const float* a, const float (&x)[4]) {
-#pragma unroll
-    for (int i = 0; i < kSolvedRows; ++i) {
-        const float4 four = *reinterpret_cast<const float4*>(a + i * kChunkStride);
-        t[i] = fmaf(-four.x, x[0], t[i]);
-        t[i] = fmaf(-four.y, x[1], t[i]);
-        t[i] = fmaf(-four.z, x[2], t[i]);
-        t[i] = fmaf(-four.w, x[3], t[i]);
-    }
-}
-/// t <- (I + A)^-1 t for the 16 x 16 square of A that `a` is at.
-__device__ void solve_square(float (&t)[kSolvedRows], const float* a) {
-#pragma unroll
-    for (int i = 1; i < kSolvedRows; ++i)
-#pragma unroll
-        for (int k = 0; k < i; k += 4) {
-            const float4 four = *reinterpret_cast<const float4*>(a + i * kChunkStride + k);
-            t[i] = fmaf(-four.x, t[k], t[i]);
-            if (k + 1 < i) t[i] = fmaf(-four.y, t[k + 1], t[i]);
-            if (k + 2 < i) t[i] = fmaf(-four.z, t[k + 2], t[i]);
-            if (k + 3 < i) t[i] = fmaf(-four.w, t[k + 3], t[i]);
-        }
-}
-/// Column `column` of T = (I + A)^-1 in place of A's, by forward substitution; all threads of the
-/// block, those that are idle too.
-__device__ void invert_column(float* a, int column, bool is_idle) {
-    const int first = column / kWarpLanes * kWarpLanes;  // of the warp; T's rows before are zeros
-#pragma unroll 1
-    for (int row0 = 0; row0 < kChunkRows; row0 += kSolvedRows) {
-        float* rows = a + row0 * kChunkStride;
-        float t[kSolvedRows];
-#pragma unroll
-        for (int i = 0; i < kSolvedRows; ++i)
-            t[i] = row0 + i == column ? 1.0F : 0.0F;
-        if (!is_idle && row0 >= first) {  // the same for the whole warp
-#pragma unroll 1
-            for (int k = first; k < row0; k += 4) {
-                const float* known = a + k * kChunkStride + column;
-                const float x[4] = {known[0], known[kChunkStride], known[2 * kChunkStride],
-                                    known[3 * kChunkStride]};
-                subtract_columns(t, rows + k, x);
-            }
-            solve_square(t, rows + row0);
-        }
-        __syncthreads();  // these rows of A are read
-        if (!is_idle) {
-#pragma unroll
-            for (int i = 0; i < kSolvedRows; ++i)
-                rows[i * kChunkStride + column] = t[i];
-        }
-        __syncthreads();  // and are T's
-    }
 }
 
 /// The chunk that slot `slot` holds.

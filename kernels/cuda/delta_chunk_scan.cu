@@ -19,108 +19,21 @@
 //           fetches: each block half of what both need, to both.
 // Overlap   Waits for the kernel in front before anything else.
 // Source    Yang et al. 2024, "Gated Delta Networks"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/cluster_copies.cuh"
-#include "kernels/cuda/delta_input.cuh"
+#include "kernels/cuda/delta_scan_finish.cuh"
+#include "kernels/cuda/delta_scan_shared.cuh"
 #include "kernels/cuda/delta_tile.cuh"
 #include "kernels/cuda/split_products.cuh"
 
 namespace kernels::cuda {
 namespace {
 
-constexpr int kWarps = kChunkScanGroup / kWarpLanes;  // of a role
-constexpr int kBlocks = 2;                            // of a cluster
-static_assert(kWarps * 16 == kChunkHalf);
-constexpr int kWarpRows = kChunkRows / kWarps;       // that a warp ends
-constexpr int kRowValues = kChunkHalf / kWarpLanes;  // of a lane in such a row
-constexpr int kKeyParts = kChunkSize / 16;           // steps of products over keys
-constexpr int kRowParts = kChunkRows / 16;           // over rows
+constexpr int kKeyParts = kChunkSize / 16;  // steps of products over keys
+constexpr int kRowParts = kChunkRows / 16;  // over rows
 constexpr int kKeyTiles = kChunkSize / 8;
 // What one role gives up another takes: together no more than all have at the start.
 constexpr int kMultiplyRegisters = 256;
 constexpr int kFinishRegisters = 160;
 constexpr int kFetchRegisters = 40;
-
-struct Block {
-    int head, key_head, half, lane, warp;
-};
-
-/// Shared memory, by addresses: first tiles, whose places are multiples of kTileAlignment.
-struct ScanShared {
-    std::uint8_t* at;
-    std::uint32_t address;
-    __device__ ScanShared() {
-        auto* start = reinterpret_cast<std::uint8_t*>(shared_memory());
-        const std::uint32_t begin = shared_address(start);
-        address = (begin + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
-        at = start + (address - begin);
-    }
-    static constexpr int kSingle = 2 * kChunkStageBytes;
-    static constexpr int kValues = kSingle + 2 * kSquareTileBytes;
-    static constexpr int kGates = kSingle + kChunkSingleBytes;
-    static constexpr int kOutputs = kGates + 2 * kChunkGateBytes;
-    static constexpr int kSums = kOutputs + kChunkSquareBytes;
-    static constexpr int kBarriers = kSums + kChunkSumBytes;
-
-    __device__ std::uint32_t keys(int chunk) const {
-        return address + chunk % 2 * kChunkStageBytes;
-    }
-    __device__ std::uint32_t queries(int chunk) const { return keys(chunk) + 2 * kWideTileBytes; }
-    __device__ std::uint32_t answers(int chunk) const { return keys(chunk) + 4 * kWideTileBytes; }
-    __device__ std::uint32_t inverse() const { return address + kSingle; }
-    __device__ const float* values() const { return reinterpret_cast<float*>(at + kValues); }
-    __device__ const float* gates(int chunk) const {
-        return reinterpret_cast<float*>(at + kGates + chunk % 2 * kChunkGateBytes);
-    }
-    /// [rows, stride]
-    __device__ float* outputs() const { return reinterpret_cast<float*>(at + kOutputs); }
-    /// [halves, rows] sums of squares
-    __device__ float* sums(int chunk) const {
-        return reinterpret_cast<float*>(at + kSums) + chunk % 2 * kBlocks * kChunkRows;
-    }
-
-    // Barriers. A stage, and T and V, are there; have been read by both blocks. Outputs are there;
-    // have been read. A warp's sums of squares of the
-    // other block are here.
-    __device__ std::uint32_t barrier(int index) const { return address + kBarriers + 8 * index; }
-    __device__ std::uint32_t stage_full(int chunk) const { return barrier(chunk % 2); }
-    __device__ std::uint32_t stage_free(int chunk) const { return barrier(2 + chunk % 2); }
-    __device__ std::uint32_t single_full() const { return barrier(4); }
-    __device__ std::uint32_t single_free() const { return barrier(5); }
-    __device__ std::uint32_t outputs_full() const { return barrier(6); }
-    __device__ std::uint32_t outputs_free() const { return barrier(7); }
-    __device__ std::uint32_t sums_here(int chunk, int warp) const {
-        return barrier(8 + chunk % 2 * kWarps + warp);
-    }
-    static_assert((8 + 2 * kWarps) * 8 <= kChunkBarrierBytes);
-
-    __device__ void init() const {
-        for (int i = 0; i < 2; ++i) {
-            barrier_init(stage_full(i), 1);
-            barrier_init(stage_free(i), kBlocks * kWarps);
-            for (int warp = 0; warp < kWarps; ++warp)
-                barrier_init(sums_here(i, warp), 1);
-        }
-        barrier_init(single_full(), 1);
-        barrier_init(single_free(), kBlocks * kWarps);
-        barrier_init(outputs_full(), kChunkScanGroup);
-        barrier_init(outputs_free(), kChunkScanGroup);
-        publish_barriers();
-    }
-};
-/// Of the use of one of two buffers, and of the only one.
-__device__ int parity_of_two(int chunk) {
-    return chunk / 2 & 1;
-}
-__device__ int parity_of_one(int chunk) {
-    return chunk & 1;
-}
-
-/// By each warp that multiplies, in both blocks: each of them copies to both.
-__device__ void release(std::uint32_t barrier) {
-    __syncwarp();
-    if (lane_index() < kBlocks) barrier_arrive_in_block(barrier, lane_index());
-}
 
 // ---- the third warpgroup
 
@@ -131,7 +44,7 @@ __device__ void fetch_half(std::uint32_t to, const std::uint8_t* from, int half,
     bulk_copy_to_both(to + half * kTileBytes, from + half * kTileBytes, kTileBytes, barrier);
 }
 
-__device__ void fetch(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
+__device__ void fetch(const DeltaChunkParams& p, const ScanShared& at, const ScanBlock& b,
                       const ChunkPiece& piece) {
 #pragma unroll 1
     for (int chunk = 0; chunk < piece.chunks; ++chunk) {
@@ -155,7 +68,7 @@ __device__ void fetch(const DeltaChunkParams& p, const ScanShared& at, const Blo
 // ---- the first warpgroup
 
 /// Where a lane's sums of the state lie: rows g, g + 8, of every 8 keys two beside each other.
-__device__ float* state_place(const DeltaNetParams& p, const DeltaSequence& s, const Block& b,
+__device__ float* state_place(const DeltaNetParams& p, const DeltaSequence& s, const ScanBlock& b,
                               int lane) {
     const int value = b.half * kChunkHalf + b.warp * 16 + lane / 4;
     return p.state + s.slot * p.state_stride +
@@ -238,7 +151,7 @@ __device__ void start_triangle(WarpgroupSums& sums, const SplitLeft (&x)[kRowPar
     warpgroup_commit();
 }
 
-__device__ void put_outputs(const ScanShared& at, const Block& b, const WarpgroupSums& out,
+__device__ void put_outputs(const ScanShared& at, const ScanBlock& b, const WarpgroupSums& out,
                             int chunk) {
     if (chunk > 0) barrier_wait(at.outputs_free(), parity_of_one(chunk - 1));
     const int lane = anew(b.lane);
@@ -254,7 +167,7 @@ __device__ void put_outputs(const ScanShared& at, const Block& b, const Warpgrou
     barrier_arrive(at.outputs_full());
 }
 
-__device__ void multiply(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
+__device__ void multiply(const DeltaChunkParams& p, const ScanShared& at, const ScanBlock& b,
                          const ChunkPiece& piece, const DeltaSequence& s) {
     WarpgroupSums state[2], kept, out, delta;
     Memory memory;
@@ -342,117 +255,6 @@ __device__ void multiply(const DeltaChunkParams& p, const ScanShared& at, const 
     store_state(state, state_place(p.net, s, b, anew(b.lane)));
 }
 
-// ---- the second warpgroup
-
-/// The last inputs of the sequence: those of the block's value columns, and of the queries or the
-/// keys when its head speaks for them.
-__device__ void store_inputs(const DeltaNetParams& p, const DeltaSequence& s, const Block& b,
-                             int thread) {
-    const int kept = s.rows < p.ring ? s.rows : p.ring;
-    const auto keep = [&](int first, int count) {
-        for (int i = thread; i < kept * count; i += kChunkScanGroup) {
-            const int t = s.rows - kept + i / count;
-            ring_row(p, s, s.before + t)[first + i % count] =
-                p.u[(s.begin + t) * p.u_stride + first + i % count];
-        }
-    };
-    keep((2 * p.n_k + b.head) * kChunkSize + b.half * kChunkHalf, kChunkHalf);
-    if (value_head(p, b.key_head, 0) == b.head)
-        keep((b.half * p.n_k + b.key_head) * kChunkSize, kChunkSize);
-}
-
-using WarpRows = float[kWarpRows][kRowValues];
-
-/// Of 2 kRows sums half go to a lane's partner, whose other half come: 16 exchanges for 16 rows,
-/// where sums row by row would take 80.
-template <int kRows>
-__device__ void exchange_halves(float (&sums)[kWarpRows], int lane) {
-    const bool is_upper = (lane & 2 * kRows) != 0;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-        const float sent = is_upper ? sums[r] : sums[r + kRows];
-        const float kept = is_upper ? sums[r + kRows] : sums[r];
-        sums[r] = kept + __shfl_xor_sync(~0U, sent, 2 * kRows);
-    }
-}
-/// Sums of squares of the warp's rows: of row lane / 2.
-__device__ float row_squares(const WarpRows& out, int lane) {
-    float squares[kWarpRows];
-#pragma unroll
-    for (int r = 0; r < kWarpRows; ++r) {
-        squares[r] = out[r][0] * out[r][0];
-#pragma unroll
-        for (int i = 1; i < kRowValues; ++i)
-            squares[r] = fmaf(out[r][i], out[r][i], squares[r]);
-    }
-    exchange_halves<kWarpRows / 2>(squares, lane);
-    exchange_halves<kWarpRows / 4>(squares, lane);
-    exchange_halves<kWarpRows / 8>(squares, lane);
-    exchange_halves<kWarpRows / 16>(squares, lane);
-    return squares[0] + __shfl_xor_sync(~0U, squares[0], 1);
-}
-
-/// RMSNorm(O) w silu(z) of the warp's rows.
-__device__ void finish(const DeltaChunkParams& p, const ScanShared& at, const Block& b,
-                       const ChunkPiece& piece, const DeltaSequence& s) {
-    static_assert(2 * kWarpRows == kWarpLanes);
-    const DeltaNetParams& net = p.net;
-    const int column = b.head * kChunkSize + b.half * kChunkHalf + b.lane;
-    const int own_row = b.warp * kWarpRows;
-    const std::int64_t last = s.begin + s.rows - 1;
-    float norm[kRowValues];
-#pragma unroll
-    for (int i = 0; i < kRowValues; ++i)
-        norm[i] = net.norm_weight[b.half * kChunkHalf + b.lane + i * kWarpLanes];
-#pragma unroll 1
-    for (int chunk = 0; chunk < piece.chunks; ++chunk) {
-        const int first = piece.first_row + chunk * kChunkRows + own_row;
-        // Output gates, while the outputs are made.
-        WarpRows gate;
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r) {
-            const std::int64_t m = s.begin + first + r;
-            const float* z = net.z + (m < last ? m : last) * net.z_stride + column;
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i)
-                gate[r][i] = z[i * kWarpLanes];
-        }
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r)
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i)
-                gate[r][i] = norm[i] * silu(gate[r][i]);
-        barrier_wait(at.outputs_full(), parity_of_one(chunk));
-        WarpRows out;
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r)
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i)
-                out[r][i] = at.outputs()[(own_row + r) * kChunkStride + b.lane + i * kWarpLanes];
-        barrier_arrive(at.outputs_free());
-        const float own = row_squares(out, b.lane);
-        const int row = own_row + b.lane / 2;
-        float* sums = at.sums(chunk) + row;
-        const std::uint32_t here = at.sums_here(chunk, b.warp);
-        if (b.lane == 0) barrier_expect(here, kWarpRows * static_cast<int>(sizeof(float)));
-        if (b.lane % 2 == 0) send_to_block(sums + b.half * kChunkRows, 1 - b.half, own, here);
-        barrier_wait(here, parity_of_two(chunk));
-        const float other = sums[(1 - b.half) * kChunkRows];
-        const float squares = b.half == 0 ? own + other : other + own;
-        const float factor = 1.0F / sqrtf(squares / static_cast<float>(kChunkSize) + net.norm_eps);
-        float* y = net.y + (s.begin + first) * net.y_stride + column;
-#pragma unroll
-        for (int r = 0; r < kWarpRows; ++r) {
-            const float of_row = __shfl_sync(~0U, factor, 2 * r);
-#pragma unroll
-            for (int i = 0; i < kRowValues; ++i)
-                if (first + r < s.rows)
-                    y[r * net.y_stride + i * kWarpLanes] = out[r][i] * of_row * gate[r][i];
-        }
-    }
-    if (piece.is_last != 0) store_inputs(net, s, b, b.warp * kWarpLanes + b.lane);
-}
-
 }  // namespace
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkScanThreads, 1)
@@ -460,24 +262,24 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kChunkSca
     let_next_kernel_start();
     const DeltaNetParams& net = p.net;
     const ScanShared at;
-    Block b;
-    b.head = static_cast<int>(blockIdx.x) / kBlocks;
+    ScanBlock b;
+    b.head = static_cast<int>(blockIdx.x) / kScanBlocks;
     b.half = cluster_rank();
     b.key_head = net.is_grouped ? b.head / (net.n_v / net.n_k) : b.head % net.n_k;
     b.lane = lane_index();
-    b.warp = warp_index() % kWarps;
+    b.warp = warp_index() % kScanWarps;
     if (threadIdx.x == 0) at.init();
     cluster_arrive_bare();
     wait_for_previous_kernel();
     cluster_wait();  // both blocks' barriers are there
     const ChunkPiece& piece = p.batch.piece[blockIdx.y];
     const DeltaSequence s = delta_sequence(net.step, piece.seq);
-    if (const int role = warp_index() / kWarps; role == 0) {
+    if (const int role = warp_index() / kScanWarps; role == 0) {
         grow_registers<kMultiplyRegisters>();
         multiply(p, at, b, piece, s);
     } else if (role == 1) {
         shrink_registers<kFinishRegisters>();
-        finish(p, at, b, piece, s);
+        finish_rows(p, at, b, piece, s);
     } else {
         shrink_registers<kFetchRegisters>();
         if (b.warp == 0 && b.lane == 0) fetch(p, at, b, piece);

@@ -83,6 +83,12 @@ public:
     }
     bool flip() { return grid_.seed != 0 && random_() % 2 == 0; }
 
+    /// Does a warp let others go past it?
+    bool is_late() {
+        constexpr unsigned kOneOf = 8;
+        return grid_.seed != 0 && random_() % kOneOf == 0;
+    }
+
     void yield() {
         if (_setjmp(current_->place) == 0) _longjmp(scheduler_, 1);
     }
@@ -124,9 +130,14 @@ private:
         while (!std::ranges::all_of(fibers_, is_done)) {
             if (grid_.seed != 0) std::ranges::shuffle(warps_, random_);
             bool has_moved = false;
-            for (const std::size_t warp : warps_)
+            for (const std::size_t warp : warps_) {
+                if (is_late()) {
+                    has_moved = true;  // for all we know it could
+                    continue;
+                }
                 while (run_warp(warp))
                     has_moved = true;
+            }
             has_moved |= release_blocks();
             has_moved |= release_cluster();
             if (!has_moved || flip()) has_moved |= do_one_later();
@@ -286,6 +297,9 @@ void wait_for_cluster() {
 void wait_until(const std::function<bool()>& condition) {
     cluster().current().condition = condition;
     wait(Wait::kCondition);
+}
+void pause_some_time() {
+    if (cluster().flip()) wait_until([] { return true; });
 }
 void do_some_time(const std::function<void()>& what) {
     if (cluster().flip()) {

@@ -1,11 +1,11 @@
 // A grid of device code on the host: every CUDA thread is a fiber of this thread, which runs until
 // it waits for its warp, its block, its cluster or a condition.
 //
-// What the hardware leaves open is drawn from `seed`: which block and which warp run first, and
-// whether an asynchronous copy lands at once, when it is waited for or, when it announces itself at
-// a barrier, any time. Results that hang on it show
-// a missing barrier. Shared memory starts as NaN. A deadlock, a warp whose lanes part before they
-// meet, an address outside shared memory or not aligned ends the run with std::logic_error.
+// What the hardware leaves open is drawn from `seed`: which block and which warp run first, which
+// stays behind, and whether an asynchronous copy lands at once, when it is waited for or, when it
+// announces itself at a barrier, any time. Results that hang on it show a missing barrier. Shared
+// memory starts as NaN. A deadlock, a warp whose lanes part before they meet, an address outside
+// shared memory or not aligned ends the run with std::logic_error.
 //
 // One grid at a time, on the calling thread.
 #pragma once
@@ -50,6 +50,8 @@ void arrive_at_cluster();
 void wait_for_cluster();
 /// Until `condition` holds, which other threads or what is done later bring about.
 void wait_until(const std::function<bool()>& condition);
+/// Others may run first.
+void pause_some_time();
 /// Is done at once or some time later, whatever the calling thread does meanwhile.
 void do_some_time(const std::function<void()>& what);
 /// There at once or when finish_copies is called.

@@ -35,6 +35,7 @@ inline void barrier_arrive(std::uint32_t barrier) {
     BarrierState& state = *barrier_at(barrier);
     --state.missing;
     turn(state);
+    on_host::pause_some_time();
 }
 inline void barrier_expect(std::uint32_t barrier, int bytes) {
     BarrierState& state = *barrier_at(barrier);

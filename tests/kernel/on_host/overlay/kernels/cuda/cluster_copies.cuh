@@ -17,6 +17,7 @@ inline void barrier_arrive_in_block(std::uint32_t barrier, int rank) {
     BarrierState& state = *barrier_at(barrier, rank);
     --state.missing;
     turn(state);
+    on_host::pause_some_time();
 }
 inline void bulk_copy_to_both(std::uint32_t to, const void* from, int bytes,
                               std::uint32_t barrier) {
