@@ -6,17 +6,16 @@
 //           S <- exp(G_end) S + (exp(G_end - G) N)^T K;  y = RMSNorm(O) w silu(z)
 // Shapes    DeltaChunkParams; state_size 128
 // Moves     27B, a chunk: 4.2 MB of scratch, 1.6 MB of z, 1.6 MB of y
-// Floor     arithmetic: 90 products of 64 x 64 x 16 a block and chunk, 2,880 cycles; chunks follow
-//           each other, so 8192 rows take 0.2 ms at 1.8 GHz
+// Floor     arithmetic: 96 products of 64 x 64 x 16 a block and chunk, 3,072 cycles; chunks follow
+//           each other, so 8192 rows take 0.22 ms at 1.8 GHz
 // Achieved  kernels/README.md
 // Plan      A cluster of two blocks per (value head, piece of a sequence), 64 value columns each.
 //           One warpgroup multiplies. It keeps S^T over all keys as sums of the last product;
 //           packed they are the left operand of the next one, and so are N^T and what leads to it:
-//           nothing but K, Q, T, P and V goes through shared memory. Products follow each other
-//           without a gap where they can: K S^T runs while the outputs of the chunk before leave, Q
-//           S^T while V - K S^T is made, P N while S is packed for the next chunk. A second
-//           warpgroup ends rows; sums of squares for the norm cross the cluster. A ninth warp
-//           fetches: each block half of what both need, to both.
+//           nothing but K, Q, T, P and V goes through shared memory. Q S^T is under way while V - K
+//           S^T is made, P N while the deltas fade, the update of S while outputs leave. A second
+//           warpgroup ends rows; sums of squares for the norm cross the cluster. A thread of a
+//           third one fetches: each block half of what both need, to both.
 // Overlap   Waits for the kernel in front before anything else.
 // Source    Yang et al. 2024, "Gated Delta Networks"
 #include "kernels/cuda/delta_scan_finish.cuh"
