@@ -89,7 +89,7 @@ MatmulParams params_of(const OpContext& context, const LinearJob& job, const Out
     p.begin = static_cast<std::int32_t>(range.begin);
     p.end = static_cast<std::int32_t>(range.end);
     p.epilogue = range.epilogue;
-    p.partials = scratch.partials;
+    p.partials = plan.way == MatmulWay::kWide ? scratch.wide_parts : scratch.partials;
     p.arrivals = scratch.arrivals;
     return p;
 }

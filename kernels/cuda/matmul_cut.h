@@ -19,24 +19,21 @@ inline constexpr int kMatmulThreads = 512;      // of matmul_mma: a warp owns a 
 inline constexpr int kMatmulPartRows = 128;     // of 32 floats: parts of cut tiles within a block
 inline constexpr int kMatmulInputsMax = 32768;  // squares of a row's records lie in shared memory
 
-/// x' of one record for matmul_wide: [columns][512] bytes, the 64-byte halves of 128 swapped in odd
-/// columns.
+/// x' of one record for matmul_wide: [columns / 8] groups of four atoms of 1,024 bytes, each eight
+/// columns of 64 inputs (matmul_wgmma.cuh).
+inline constexpr int kWideAtomBytes = 1024;
+inline constexpr int kWideGroupBytes = 4 * kWideAtomBytes;
 constexpr int wide_stage_bytes(int columns) {
-    return 512 * columns;
+    return columns / 8 * kWideGroupBytes;
 }
 /// Of the ring, so that it fits beside the table.
 constexpr int wide_stages(int columns) {
-    return columns <= 32 ? 8 : 4;
+    return columns <= 32 ? 8 : 5;
 }
 constexpr int wide_columns(std::int64_t rows) {
     return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
-
-/// Row tiles a warp of matmul_wide owns: a fragment of x' serves both.
-inline constexpr int kWideRowTiles = 2;
-constexpr int wide_threads() {
-    return kMatmulUnitTiles / kWideRowTiles * 32;
-}
+inline constexpr int kWideThreads = 512;  // a warp owns a row tile of a unit, four share columns
 
 /// Products of units and blocks stay within 32 bits: a division of 64 takes a kernel 0.1 us, and a
 /// launch makes twenty of them.

@@ -1,4 +1,5 @@
-// Putting sums together: tiles that several blocks share, and a block's place on its run of units.
+// Putting sums of matmul_mma together: tiles that several blocks share, and a block's place on its
+// run of units.
 #pragma once
 
 #include "kernels/cuda/matmul_parts.cuh"

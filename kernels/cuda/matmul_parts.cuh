@@ -256,8 +256,9 @@ struct LaneOutputs {
     int low, high;
     bool has_low, has_high;
 };
-__device__ inline LaneOutputs lane_outputs(const MatmulParams& p, int tile) {
-    const int g = lane_index() / 4;
+__device__ inline LaneOutputs lane_outputs(const MatmulParams& p, int tile,
+                                           int lane = lane_index()) {
+    const int g = lane / 4;
     // Interleaved: row g is output 8 tile + g of the first half, row g + 8 the same of the second.
     const int low = p.half > 0 ? kTileRows / 2 * tile + g : kTileRows * tile + g;
     const int high = p.half > 0 ? low + p.half : low + kTileRows / 2;
@@ -267,17 +268,18 @@ __device__ inline LaneOutputs lane_outputs(const MatmulParams& p, int tile) {
 /// What y holds where a tile's sums go, with kAdd and kSiluTimes; read early, its latency is spent
 /// beside other work.
 template <int kTiles>
-__device__ Sums<kTiles> load_outputs(const MatmulParams& p, int tile, int columns) {
+__device__ Sums<kTiles> load_outputs(const MatmulParams& p, int tile, int columns,
+                                     int lane = lane_index()) {
     Sums<kTiles> before;
     before.clear();
     if (p.epilogue != LinearEpilogue::kAdd && p.epilogue != LinearEpilogue::kSiluTimes)
         return before;
-    const LaneOutputs at = lane_outputs(p, tile);
+    const LaneOutputs at = lane_outputs(p, tile, lane);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-            const int column = 8 * n + 2 * (lane_index() % 4) + c;
+            const int column = 8 * n + 2 * (lane % 4) + c;
             if (column >= columns) continue;
             const float* y = p.y + (p.first_row + column) * p.y_stride;
             const auto get = [&](int output) {
@@ -293,13 +295,14 @@ __device__ Sums<kTiles> load_outputs(const MatmulParams& p, int tile, int column
 /// i of tile n goes.
 template <int kTiles, class Before>
 __device__ void store_tile_over(const MatmulParams& p, std::uint32_t factors, int tile, int columns,
-                                const Sums<kTiles>& sums, const Before& before) {
-    const auto [low, high, has_low, has_high] = lane_outputs(p, tile);
+                                const Sums<kTiles>& sums, const Before& before,
+                                int lane = lane_index()) {
+    const auto [low, high, has_low, has_high] = lane_outputs(p, tile, lane);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-            const int column = 8 * n + 2 * (lane_index() % 4) + c;
+            const int column = 8 * n + 2 * (lane % 4) + c;
             if (column >= columns) continue;
             const int m = p.first_row + column;
             const float scale = load_shared(factors + 4 * column);

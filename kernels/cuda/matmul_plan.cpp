@@ -34,6 +34,15 @@ constexpr std::int32_t columns_for(const MatmulQuery& query) {
     return query.step_rows <= kMatmulFewColumns ? kMatmulFewColumns : wide_columns(query.rows);
 }
 
+/// Blocks of matmul_wide: as many for every group of row tiles where the longest run is no longer
+/// for it. Runs then end with groups: fewer parts, and fewer blocks to wait for.
+std::int32_t wide_blocks(const MatmulCut& cut) {
+    if (cut.blocks < cut.groups) return cut.blocks;
+    const std::int32_t even = cut.blocks / cut.groups * cut.groups;
+    const auto longest = [&](std::int32_t blocks) { return (cut.units() + blocks - 1) / blocks; };
+    return longest(even) == longest(cut.blocks) ? even : cut.blocks;
+}
+
 /// Shared memory as WideMemory in matmul_wide.cuh lays it out.
 constexpr std::int32_t wide_bytes(bool has_table, std::int32_t columns) {
     constexpr std::int32_t kBarrierBytes = 16;  // full and empty
@@ -132,7 +141,7 @@ std::optional<std::string> plan_window(const MatmulQuery& query, const TypeFacts
 
 /// What a row's bits depend on: type, order of sums, the cut. Never the number of rows.
 std::uint64_t numerics_of(const MatmulQuery& query, const MatmulPlan& plan) {
-    constexpr std::uint64_t kKernelVersion = 4;  // up to 8 rows scales after the mma, groups, then
+    constexpr std::uint64_t kKernelVersion = 5;  // up to 8 rows scales after the mma, groups, then
                                                  // records in order of k; above before it
     std::uint64_t id = kKernelVersion;
     for (const std::int64_t part :
@@ -154,6 +163,9 @@ float weight_unit(float peak) {
 }
 
 std::int64_t matmul_partial_floats(std::int32_t multiprocessors) {
+    return std::int64_t{2} * multiprocessors * kMatmulUnitTiles * kTileRows * kMatmulFewColumns;
+}
+std::int64_t matmul_wide_part_floats(std::int32_t multiprocessors) {
     return std::int64_t{2} * multiprocessors * kMatmulUnitTiles * kTileRows * kMatmulColumnsMax;
 }
 
@@ -176,7 +188,7 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
 
     MatmulPlan plan;
     plan.columns = columns_for(query);
-    plan.threads = plan.columns > kMatmulFewColumns ? wide_threads() : kMatmulThreads;
+    plan.threads = plan.columns > kMatmulFewColumns ? kWideThreads : kMatmulThreads;
     plan.cut = {.groups = static_cast<std::int32_t>(groups),
                 .k_records = static_cast<std::int32_t>(k_records),
                 .blocks = static_cast<std::int32_t>(
@@ -184,6 +196,7 @@ tl::expected<MatmulPlan, std::string> matmul_plan(const MatmulQuery& query) {
     const TypeFacts facts = facts_of(query.dtype);
     if (plan.columns > kMatmulFewColumns) {
         plan.way = MatmulWay::kWide;
+        plan.cut.blocks = wide_blocks(plan.cut);
     } else if (!is_pair(query, facts, plan) && is_whole(query, facts, plan.cut)) {
         plan.way = MatmulWay::kWhole;
         plan.cut.blocks =

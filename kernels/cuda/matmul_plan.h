@@ -63,7 +63,9 @@ std::optional<MatmulMixPlan> matmul_mix_plan(MatmulQuery first, MatmulQuery seco
 /// The power of two that puts a matrix's largest weight into [2^14, 2^15); 1 when it has none.
 float weight_unit(float peak);
 
-/// What all plans for one matrix need at most: scratch is reserved once.
+/// What all plans for one matrix need at most: scratch is reserved once. Up to eight rows, and
+/// above.
 std::int64_t matmul_partial_floats(std::int32_t multiprocessors);
+std::int64_t matmul_wide_part_floats(std::int32_t multiprocessors);
 
 }  // namespace kernels::cuda

@@ -20,15 +20,15 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kMatmulTh
     matmul_q8_0_pair(const __grid_constant__ MatmulParams p) {
     matmul_pair<Format>(p, static_cast<int>(blockIdx.x) / 2);
 }
-extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+extern "C" __global__ void __launch_bounds__(kWideThreads, 1)
     matmul_q8_0_wide_16(const __grid_constant__ MatmulParams p) {
     matmul_wide<Format, 16>(p);
 }
-extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+extern "C" __global__ void __launch_bounds__(kWideThreads, 1)
     matmul_q8_0_wide_32(const __grid_constant__ MatmulParams p) {
     matmul_wide<Format, 32>(p);
 }
-extern "C" __global__ void __launch_bounds__(wide_threads(), 1)
+extern "C" __global__ void __launch_bounds__(kWideThreads, 1)
     matmul_q8_0_wide_64(const __grid_constant__ MatmulParams p) {
     matmul_wide<Format, 64>(p);
 }

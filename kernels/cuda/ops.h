@@ -26,6 +26,7 @@ struct MatmulScratch {
     std::uint8_t* x = nullptr;   // [k_records] stages of kMatmulColumnsMax rows
     float* x_factors = nullptr;  // [kMatmulColumnsMax]
     float* partials = nullptr;
+    float* wide_parts = nullptr;        // kNoPart between launches
     std::uint32_t* arrivals = nullptr;  // zero between launches
     std::int32_t multiprocessors = 0;
     std::int32_t shared_bytes_max = 0;

@@ -5,8 +5,10 @@
 // Shapes    x [*, k] f32; y [k_records] stages of `columns` rows (matmul_cut.h); factors [columns]
 // Moves     rows * (4 + 2) k bytes
 // Floor     a launch
-// Plan      one block per row, one warp per record; a lane keeps its part of x in registers from
+// Plan      one block per row, one warp per record, eight inputs beside each other a lane: a chunk
+//           of an atom. What a lane reads of x is on its way together, and stays in registers from
 //           the search for the largest to the rounding
+// Overlap   the norm's weights come to the L2 before the wait for the kernel in front
 #include "kernels/cuda/matmul_cut.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/x_record.cuh"
@@ -18,40 +20,85 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpLanes;
 constexpr int kRecordsPerWarp = kMatmulInputsMax / kRecordInputs / kWarps;
 
+/// Inputs 8 lane .. 8 lane + 7 of record `record`; zeros past k, which is a multiple of 8.
+__device__ void load_straight(const float* row, int record, int k, bool is_paired,
+                              float (&v)[kChunkInputs]) {
+    const int first = record * kRecordInputs + kChunkInputs * lane_index();
+    if (first >= k) {
+#pragma unroll
+        for (float& value : v)
+            value = 0.0F;
+    } else if (is_paired) {
+#pragma unroll
+        for (int j = 0; j < kChunkInputs; j += 2) {
+            const float2 two = *reinterpret_cast<const float2*>(row + first + j);
+            v[j] = two.x;
+            v[j + 1] = two.y;
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < kChunkInputs; ++j)
+            v[j] = row[first + j];
+    }
+}
+
+/// Where a row's chunk of a record lies: a swapped chunk of an atom (matmul_wgmma.cuh).
+__device__ std::uint8_t* chunk_of(const PrepareXParams& p, int record, int place) {
+    const int atom = lane_index() / 8;
+    const int chunk = lane_index() % 8 ^ place % 8;
+    return p.y + std::int64_t{record} * wide_stage_bytes(p.columns) + place / 8 * kWideGroupBytes +
+           atom * kWideAtomBytes + place % 8 * 128 + 16 * chunk;
+}
+
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     prepare_wide(const __grid_constant__ PrepareXParams p) {
-    __shared__ float squares[kMatmulInputsMax / kRecordInputs];
+    __shared__ float squares[kWarps];
     __shared__ std::uint32_t largest[kWarps];
-    let_next_kernel_start();
-    wait_for_previous_kernel();
     const int place = static_cast<int>(blockIdx.x);
-    const int m = p.first_row + place;
-    if (m >= *p.rows) return;
     const int lane = lane_index();
-    const XRow row{
-        .x = p.input.x + (p.input.row_map != nullptr ? p.input.row_map[m] : m) * p.input.x_stride,
-        .weight = p.input.weight,
-        .k = p.input.k,
-        .is_paired = p.input.is_paired};
+    const float* weight = p.input.weight;
+    const int k = p.input.k;
+    if (weight != nullptr)
+        for (int i = kWarpLanes * static_cast<int>(threadIdx.x); i < k; i += kWarpLanes * kThreads)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(weight + i));
+    let_next_kernel_start();
+    // The step was written by a copy in front of all kernels: read before the wait.
+    const int m = p.first_row + place;
+    const bool is_live = m < *p.rows;
+    const int from = is_live && p.input.row_map != nullptr ? p.input.row_map[m] : m;
+    wait_for_previous_kernel();
+    if (!is_live) return;
+    const float* row = p.input.x + from * p.input.x_stride;
     float v[kRecordsPerWarp][kChunkInputs];
+#pragma unroll
+    for (int i = 0; i < kRecordsPerWarp; ++i)
+        load_straight(row, warp_index() + kWarps * i, k, p.input.is_paired, v[i]);
+    float sum = 0.0F;
     float peak = 0.0F;
 #pragma unroll
     for (int i = 0; i < kRecordsPerWarp; ++i) {
         const int record = warp_index() + kWarps * i;
-        if (record >= p.k_records) break;
-        load_x(row, record, v[i]);
-        if (row.weight != nullptr) {
-            const float sum = weigh_chunk(row, record, v[i]);
-            if (lane == 0) squares[record] = sum;
+        if (weight != nullptr && record < p.k_records) {
+            float w[kChunkInputs];
+            load_straight(weight, record, k, p.input.is_paired, w);
+#pragma unroll
+            for (int j = 0; j < kChunkInputs; ++j) {
+                sum = fmaf(v[i][j], v[i][j], sum);
+                v[i][j] *= w[j];
+            }
         }
 #pragma unroll
         for (const float value : v[i])
             peak = fmaxf(peak, fabsf(value));
     }
     const std::uint32_t own = __reduce_max_sync(~0U, __float_as_uint(peak));
-    if (lane == 0) largest[warp_index()] = own;
+    sum = warp_sum(sum);
+    if (lane == 0) {
+        largest[warp_index()] = own;
+        squares[warp_index()] = sum;
+    }
     __syncthreads();  // squares and the warps' largest
     std::uint32_t bits = 0;
 #pragma unroll
@@ -61,18 +108,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kRecordsPerWarp; ++i) {
         const int record = warp_index() + kWarps * i;
-        if (record >= p.k_records) break;
-        const int pair = (lane / 4) ^ (place % 2);
-        *reinterpret_cast<uint4*>(p.y + std::int64_t{record} * wide_stage_bytes(p.columns) +
-                                  512 * place + 64 * pair + 16 * (lane % 4)) =
-            round_chunk(v[i], unit.inverse);
+        if (record < p.k_records)
+            store_global16(chunk_of(p, record, place), round_chunk(v[i], unit.inverse));
     }
     if (threadIdx.x == 0)
         p.factors[place] =
-            unit.value * (p.input.weight == nullptr
-                              ? 1.0F
-                              : norm_factor(p.k_records, p.input.k, p.input.eps,
-                                            [&](int record) { return squares[record]; }));
+            unit.value * (weight == nullptr ? 1.0F
+                                            : norm_factor(kWarps, k, p.input.eps,
+                                                          [&](int warp) { return squares[warp]; }));
 }
 
 }  // namespace kernels::cuda

@@ -64,6 +64,7 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
         plan.x = plan.k_records * wide_stage_bytes(kMatmulColumnsMax);
         plan.x_factors = kMatmulColumnsMax * kFloatBytes;
         plan.partials = matmul_partial_floats(query.multiprocessors) * kFloatBytes;
+        plan.wide_parts = matmul_wide_part_floats(query.multiprocessors) * kFloatBytes;
         plan.matmul_arrivals = tiles_max(query) * kFloatBytes;
     }
     plan.attention_parts = attention_parts_floats(query.multiprocessors) * kFloatBytes;
@@ -78,9 +79,9 @@ std::uint64_t ScratchPlan::device_bytes() const {
     constexpr std::int64_t kPageBytes = std::int64_t{2} << 20;
     std::int64_t sum = 0;
     for (const std::int64_t bytes :
-         {rows, x, x_factors, partials, matmul_arrivals, lane_x, lane_sides, lane_partials,
-          attention_parts, attention_arrivals, sampling, delta_chunk, prefill_exponents,
-          prefill_weights, prefill_sums, prefill_workspace})
+         {rows, x, x_factors, partials, wide_parts, matmul_arrivals, lane_x, lane_sides,
+          lane_partials, attention_parts, attention_arrivals, sampling, delta_chunk,
+          prefill_exponents, prefill_weights, prefill_sums, prefill_workspace})
         sum += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     return static_cast<std::uint64_t>(sum);
 }
@@ -90,13 +91,16 @@ void reserve_scratch(const ScratchPlan& plan, const DeviceFacts& facts, const Dr
     const auto take = [&](std::int64_t bytes) {
         return arena.take(static_cast<std::size_t>(bytes));
     };
-    // Arrivals are zeroed once: every launch leaves them at zero.
-    const auto take_arrivals = [&](std::int64_t bytes) {
-        const DeviceAddress arrivals = take(bytes);
+    // Filled once: every launch leaves them as they were.
+    const auto take_filled = [&](std::int64_t bytes, unsigned char value) {
+        const DeviceAddress filled = take(bytes);
         check_cuda(driver,
-                   driver.fill_bytes(arrivals, 0, static_cast<std::size_t>(bytes), op.stream),
-                   "zeroing of arrivals");
-        return reinterpret_cast<std::uint32_t*>(arrivals);
+                   driver.fill_bytes(filled, value, static_cast<std::size_t>(bytes), op.stream),
+                   "filling of scratch");
+        return filled;
+    };
+    const auto take_arrivals = [&](std::int64_t bytes) {
+        return reinterpret_cast<std::uint32_t*>(take_filled(bytes, 0));
     };
     op.scratch = reinterpret_cast<float*>(take(plan.rows));
     op.scratch_stride = plan.row_floats;
@@ -113,6 +117,8 @@ void reserve_scratch(const ScratchPlan& plan, const DeviceFacts& facts, const Dr
         op.matmul.x = reinterpret_cast<std::uint8_t*>(take(plan.x));
         op.matmul.x_factors = reinterpret_cast<float*>(take(plan.x_factors));
         op.matmul.partials = reinterpret_cast<float*>(take(plan.partials));
+        constexpr unsigned char kNoPartByte = 0xFF;  // matmul_share.cuh
+        op.matmul.wide_parts = reinterpret_cast<float*>(take_filled(plan.wide_parts, kNoPartByte));
         op.matmul.arrivals = take_arrivals(plan.matmul_arrivals);
     }
     op.matmul.multiprocessors = facts.multiprocessors;

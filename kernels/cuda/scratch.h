@@ -22,6 +22,7 @@ struct ScratchPlan {
     std::int64_t x = 0;          // x as matmul_wide reads it
     std::int64_t x_factors = 0;  // a power of two each
     std::int64_t partials = 0;   // parts of tiles that blocks share
+    std::int64_t wide_parts = 0;  // the same, of matmul_wide
     std::int64_t matmul_arrivals = 0;
     std::int64_t lane_x = 0;  // x for the products of sm_70, and what lies beside it
     std::int64_t lane_sides = 0;

@@ -54,7 +54,9 @@ TEST(MatmulPlanTest, EveryShapeHasAPlanThatFitsForEveryRowCount) {
                 EXPECT_LE(plan->shared_bytes, kH200SharedBytes);
                 EXPECT_TRUE(rows > kMatmulFewColumns || plan->window_slots >= 1);
                 EXPECT_LE(plan->cut.blocks, kH200Multiprocessors);
-                EXPECT_LE(plan->partial_floats, matmul_partial_floats(kH200Multiprocessors));
+                EXPECT_LE(plan->partial_floats, rows > kMatmulFewColumns
+                                                    ? matmul_wide_part_floats(kH200Multiprocessors)
+                                                    : matmul_partial_floats(kH200Multiprocessors));
             }
 }
 
@@ -95,6 +97,16 @@ TEST(MatmulPlanTest, RunsFollowEachOtherAndDifferByOneUnitAtMost) {
             EXPECT_EQ(cut.block_of(cut.begin(block + 1) - 1), block);
         }
     }
+}
+
+TEST(MatmulPlanTest, RunsOfManyTokensEndWithGroupsWhereTheLongestRunStaysAsItIs) {
+    const auto blocks = [](const Shape& shape) {
+        return matmul_plan(query_of(shape, 16, DType::kIQ4_XS))->cut.blocks;
+    };
+    EXPECT_EQ(blocks({5120, 6144}), 120);   // 20 groups of 24 units: four units a block either way
+    EXPECT_EQ(blocks({16384, 5120}), 128);  // 64 groups of 20: ten
+    EXPECT_EQ(blocks({14336, 5120}), kH200Multiprocessors);  // 56 of 20: nine, or ten
+    EXPECT_EQ(blocks({34816, 5120}), kH200Multiprocessors);  // more groups than blocks
 }
 
 TEST(MatmulPlanTest, SharersOfAGroupAreNeighboursAndHoldOnlyTheirEnds) {
