@@ -28,6 +28,7 @@ function(quadriga_sm_70_ptx out_assembly out_declarations out_rows out_files)
     set(files "")
     if(QUADRIGA_CUDA_SM70)
         find_program(QUADRIGA_CLANG_CUDA clang++-22)
+        find_package(Python3 REQUIRED COMPONENTS Interpreter)
         if(NOT QUADRIGA_CLANG_CUDA)
             message(FATAL_ERROR "QUADRIGA_CUDA_SM70 is ON, but clang++-22 was not found: deploy/install-packages --volta")
         endif()
@@ -120,6 +121,24 @@ ${ptx_rows}    };
 ")
     set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/cubins.S" PROPERTIES OBJECT_DEPENDS "${cubins};${ptx_files}")
     set(${out} "${CMAKE_CURRENT_BINARY_DIR}/cubins.S" "${CMAKE_CURRENT_BINARY_DIR}/cubins.cpp" PARENT_SCOPE)
+endfunction()
+
+# quadriga_sm_90_check(TARGET files.cu...): a target that compiles sources of sm_70 for sm_90a too, and keeps nothing of it.
+function(quadriga_sm_90_check target)
+    set(cubins "")
+    foreach(source IN LISTS ARGN)
+        set(cubin "${CMAKE_CURRENT_BINARY_DIR}/sm_90_check/${source}.cubin")
+        add_custom_command(OUTPUT "${cubin}"
+            COMMAND "${CMAKE_COMMAND}" -E make_directory "${CMAKE_CURRENT_BINARY_DIR}/sm_90_check"
+            COMMAND "${QUADRIGA_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 --expt-relaxed-constexpr -cubin
+                    -gencode arch=compute_90a,code=sm_90a -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra
+                    "-I${CMAKE_SOURCE_DIR}" -MD -MF "${cubin}.d" -MT "${cubin}" -o "${cubin}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+            DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+            DEPFILE "${cubin}.d"
+            COMMENT "Compiling device code ${source} for sm_90a too" VERBATIM)
+        list(APPEND cubins "${cubin}")
+    endforeach()
+    add_custom_target(${target} DEPENDS ${cubins})
 endfunction()
 
 # quadriga_carry(TARGETS...): a target cuda-carry that puts the programs, stripped, and the shared

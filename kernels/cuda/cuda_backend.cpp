@@ -471,11 +471,12 @@ tl::expected<std::unique_ptr<CudaBackend>, std::string> make_cuda_backend(
     const auto driver = cuda::load_driver(cuda::system_loader(), options.library_dir);
     if (!driver) return tl::unexpected(driver.error());
     const bool has_folder = !options.ptx_folder.empty();
-    const auto facts =
-        cuda::find_device(*driver, options.device, has_folder || !cuda::sm_70_ptx().empty());
+    const auto facts = cuda::find_device(*driver, options.device, has_folder || has_cuda_sm_70());
     if (!facts) return tl::unexpected(facts.error());
+    assert((!options.with_own_ptx || has_cuda_sm_70()) && "asked for what the program has");
     const tl::expected<cuda::DeviceCode, std::string> code =
-        has_folder ? cuda::read_ptx(options.ptx_folder) : cuda::own_code(facts->code);
+        has_folder ? cuda::read_ptx(options.ptx_folder)
+                   : cuda::own_code(options.with_own_ptx ? cuda::CodeKind::kSm70 : facts->code);
     if (!code) return tl::unexpected(code.error());
     if (const std::string missing = cuda::missing_file(*code); !missing.empty())
         return tl::unexpected(options.ptx_folder + " has no " + missing +

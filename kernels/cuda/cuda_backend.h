@@ -24,8 +24,9 @@ struct CudaBackendOptions {
     int device = 0;
     std::string library_dir;  // where libcuda.so.1 and libcublasLt.so.13 are looked for first
     std::vector<std::string> disabled_kernels;  // as armed.h spells them: "matmul_mma/Q6_K"
-    /// Folder of PTX for sm_70 to run in place of the program's own code (device_code.h).
+    /// For tests: PTX for sm_70 on a card that would take cubins; from this folder (device_code.h),
     std::string ptx_folder;
+    bool with_own_ptx = false;  // or the program's own
 };
 
 /// One kernel of ours and how often it was launched. Every kernel is loaded at start or the
@@ -89,6 +90,9 @@ public:
     /// Reads the first `bytes` of the view once, as fast as a kernel can; enqueued only.
     virtual void read_stream(const TensorView& from, std::int64_t bytes) = 0;
 };
+
+/// Whether the program holds PTX for sm_70.
+bool has_cuda_sm_70();
 
 /// Compute capabilities the kernels of this build are written for: "9.0", and "7.0" with PTX for
 /// it.

@@ -12,6 +12,7 @@ namespace kernels::cuda {
 namespace {
 
 constexpr int kPrepareThreads = 256;
+constexpr std::int32_t kSlabsPerBlock = 32;  // four of each warp
 constexpr int kFinishThreads = 256;
 // For sums of all warps: squares and largest values.
 constexpr int kPrepareSharedBytes = 2 * kPrepareThreads / kLaneRows * int{sizeof(float)};
@@ -61,7 +62,10 @@ void launch_prepare(const OpContext& context, const LinearJob& job, const Pass& 
     p.factors = context.lanes.factors;
     context.kernels->launch(
         plan.way == LaneWay::kDp4a ? KernelId::kQuantiseLanes : KernelId::kHalveLanes,
-        {.x = plan.columns, .threads = kPrepareThreads, .shared_bytes = kPrepareSharedBytes},
+        {.x = plan.columns,
+         .y = (p.slabs + kSlabsPerBlock - 1) / kSlabsPerBlock,
+         .threads = kPrepareThreads,
+         .shared_bytes = kPrepareSharedBytes},
         context.stream, p);
 }
 

@@ -10,8 +10,12 @@
 
 namespace kernels {
 
+bool has_cuda_sm_70() {
+    return !cuda::sm_70_ptx().empty();
+}
+
 std::vector<std::string> cuda_architectures() {
-    return cuda::architectures(!cuda::sm_70_ptx().empty());
+    return cuda::architectures(has_cuda_sm_70());
 }
 
 std::uint64_t cuda_packed_bytes(std::span<const MatrixSource> sources) {
@@ -21,7 +25,7 @@ std::uint64_t cuda_packed_bytes(std::span<const MatrixSource> sources) {
     };
     std::uint64_t bytes = 0;  // of the order that takes more
     for (const cuda::WeightOrder order : {cuda::WeightOrder::kTiles, cuda::WeightOrder::kLanes})
-        if (order == cuda::WeightOrder::kTiles || !cuda::sm_70_ptx().empty())
+        if (order == cuda::WeightOrder::kTiles || has_cuda_sm_70())
             bytes =
                 std::max(bytes, cuda::device_bytes(cuda::segment_plan(sources, can_pack, order)));
     return bytes;

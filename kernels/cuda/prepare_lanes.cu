@@ -10,7 +10,8 @@
 //           bytes and the f32 sum of the rounded values. parts [splits][columns][rows] f32
 // Moves     rows * (4 + 1.5) k or rows * (8 + 2) k bytes; parts once
 // Floor     a launch
-// Plan      a block per row, a warp per slab, a lane per input; sums by shuffles
+// Plan      a few blocks per row, each of which looks over all of it, and deals with some slabs: a
+//           warp per slab, a lane per input; sums by shuffles
 // Laws      a NaN or an infinity in a row makes all outputs of that row NaN or infinite, as in f32
 #include "kernels/cuda/lane_order.h"
 #include "kernels/cuda/lane_output.cuh"
@@ -70,6 +71,14 @@ __device__ std::uint32_t largest_of(const LaneInput& row) {
     return largest;
 }
 
+/// Slabs of a row are dealt over the warps of its blocks.
+__device__ int first_slab() {
+    return static_cast<int>(blockIdx.y) * kWarps + warp_index();
+}
+__device__ int slab_stride() {
+    return static_cast<int>(gridDim.y) * kWarps;
+}
+
 /// Over sixteen lanes.
 __device__ int half_warp_sum(int value) {
 #pragma unroll
@@ -92,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         factor = factor_of(p, row);
     }
     const int lane = lane_index();
-    for (int slab = warp_index(); slab < p.slabs; slab += kWarps) {
+    for (int slab = first_slab(); slab < p.slabs; slab += slab_stride()) {
         const float v = factor * row.at(slab * kLaneSlabInputs + lane);
         const float largest = __uint_as_float(warp_max(__float_as_uint(v) & 0x7FFFFFFFU));
         const float scale = largest / kCodeMax;
@@ -125,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         unit = unit_of(largest_of(row));
     }
     const int lane = lane_index();
-    for (int slab = warp_index(); slab < p.slabs; slab += kWarps) {
+    for (int slab = first_slab(); slab < p.slabs; slab += slab_stride()) {
         const float v = row.at(slab * kLaneSlabInputs + lane);
         const std::uint16_t half = float_to_half(v * unit.inverse);
         const std::int64_t at = std::int64_t{slab} * p.columns + place;
@@ -135,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         const float sum = warp_sum(half_to_float(half));
         if (lane == 0) static_cast<float*>(p.sides)[at] = sum;
     }
-    if (threadIdx.x == 0) p.factors[place] = unit.value * factor;
+    if (blockIdx.y == 0 && threadIdx.x == 0) p.factors[place] = unit.value * factor;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)

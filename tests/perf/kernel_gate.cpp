@@ -40,6 +40,7 @@ struct Flags {
     bool small = false;
     bool no_times = false;
     bool plain = false;
+    bool without_hmma = false;
     std::string only;
     std::string library_dir;
     std::string ptx_folder;
@@ -75,16 +76,19 @@ std::vector<Case> all_cases(Pair& pair, const Flags& flags) {
 struct Turn {
     bool is_plain = false;
     bool is_sm_70 = false;
+    bool without_hmma = false;  // of sm_70: matmul_dp4a at any row count
 
     bool is_lanes(const KernelEntry& entry) const {
         return entry.name == "matmul_dp4a" || entry.name == "matmul_hmma";
     }
     bool expects_armed(const KernelEntry& entry) const {
+        if (entry.name == "matmul_hmma" && without_hmma) return false;
         return is_lanes(entry) ? is_sm_70 : !is_plain;
     }
     /// On sm_70 products have kernels of their own; on sm_90 those have no work.
     bool expects_fallback(const KernelEntry& entry) const {
-        if (is_lanes(entry) || (is_sm_70 && entry.name == "matmul_mma")) return false;
+        if (is_lanes(entry)) return is_sm_70 && !expects_armed(entry);
+        if (is_sm_70 && entry.name == "matmul_mma") return false;
         return !expects_armed(entry);
     }
     /// Whether the cases must have launched it.
@@ -93,8 +97,10 @@ struct Turn {
             return false;
         const std::string_view name = cuda::name_of(id).symbol;
         if (name == "read_stream") return false;  // measures
-        // Takes over where matmul_hmma is off.
-        if (name.starts_with("matmul_dp4a_") && name.ends_with("_64")) return false;
+        // The widest takes over where matmul_hmma is off.
+        if (name.starts_with("matmul_dp4a_") && name.ends_with("_64")) return without_hmma;
+        if (name.starts_with("matmul_hmma_") || name == "halve_lanes" || name == "finish_lanes")
+            return !without_hmma;
         const bool is_matmul =
             name.starts_with("matmul_") || name.starts_with("pack_") || name == "prepare_wide" ||
             name.starts_with("attention_decode_") || name.starts_with("attention_prefill_") ||
@@ -154,17 +160,18 @@ nlohmann::json runs_json(const CudaBackend& backend) {
     return runs;
 }
 
+std::vector<std::string> disabled_kernels(const Flags& flags) {
+    if (flags.without_hmma) return {"matmul_hmma"};
+    if (!flags.plain || !flags.ptx_folder.empty()) return {};
+    return {"matmul_mma",  "attention_decode", "attention_prefill", "delta_step",
+            "delta_chunk", "matmul_cublaslt",  "sample_rows"};
+}
+
 int run(const Flags& flags) {
-    auto backend = make_cuda_backend(
-        {.device = flags.device,
-         .library_dir = flags.library_dir,
-         .disabled_kernels =
-             flags.plain && flags.ptx_folder.empty()
-                 ? std::vector<std::string>{"matmul_mma", "attention_decode", "attention_prefill",
-                                            "delta_step", "delta_chunk", "matmul_cublaslt",
-                                            "sample_rows"}
-                 : std::vector<std::string>{},
-         .ptx_folder = flags.ptx_folder});
+    auto backend = make_cuda_backend({.device = flags.device,
+                                      .library_dir = flags.library_dir,
+                                      .disabled_kernels = disabled_kernels(flags),
+                                      .ptx_folder = flags.ptx_folder});
     if (!backend) {
         std::fprintf(stderr, "kernel-gate: %s\n", backend.error().c_str());
         return kExitNoDevice;
@@ -191,7 +198,8 @@ int run(const Flags& flags) {
     for (const Case& one : cases)
         results.push_back(one());
     if (flags.only.empty())
-        results.push_back(kernels_ran(pair.cuda(), {flags.plain, !flags.ptx_folder.empty()}));
+        results.push_back(
+            kernels_ran(pair.cuda(), {flags.plain, !flags.ptx_folder.empty(), flags.without_hmma}));
     print_table(results);
     std::size_t misses = 0;
     for (const CaseResult& result : results)
@@ -239,16 +247,18 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember(
             {"rows", "sample", "delta_net", "attention", "mutation", "linear", "prefill"}));
     app.add_option("--cuda-lib-dir", flags.library_dir, "folder of libcublasLt.so.13");
-    app.add_option("--ptx-sm70", flags.ptx_folder,
-                   "run the PTX of this folder (tests/volta/ptx) in place of the program's code: "
-                   "its products, "
-                   "and else the turn of the fallbacks");
+    app.add_option(
+        "--ptx-sm70", flags.ptx_folder,
+        "run the PTX of this folder (tests/volta/ptx) in place of the program's code: "
+        "its products, "
+        "and else the turn of the fallbacks; with --plain matmul_dp4a at every row count");
     app.add_option("--json", flags.json_path, "file for the results");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kernels::gate::kExitUsage;
     }
+    flags.without_hmma = flags.plain && !flags.ptx_folder.empty();
     flags.plain = flags.plain || !flags.ptx_folder.empty();
     try {
         return kernels::gate::run(flags);

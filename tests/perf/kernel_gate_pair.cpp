@@ -1,6 +1,7 @@
 #include "tests/perf/kernel_gate_pair.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -49,9 +50,14 @@ Pair::Pair(std::unique_ptr<CudaBackend> cuda, int threads)
     : cuda_(std::move(cuda)),
       cpu_(make_cpu_backend(
           {.threads = threads, .cores = {}, .accumulator = CpuAccumulator::kDouble})) {
-    has_lanes_ = std::ranges::any_of(cuda_->armed_kernels(), [](const KernelEntry& entry) {
-        return entry.name == "matmul_dp4a" && entry.state == KernelState::kArmed;
-    });
+    const auto has = [&](const char* name) {
+        return std::ranges::any_of(cuda_->armed_kernels(), [&](const KernelEntry& entry) {
+            return entry.name == name && entry.state == KernelState::kArmed;
+        });
+    };
+    has_lanes_ = has("matmul_dp4a");
+    if (has_lanes_)
+        few_rows_ = has("matmul_hmma") ? cuda::kDp4aFewColumns : std::numeric_limits<int>::max();
     const std::int64_t shape[] = {kPoolFloats};
     pool_ = cuda_->allocate(DType::kF32, shape);
     pool_bytes_ = static_cast<std::size_t>(kPoolFloats) * sizeof(float);

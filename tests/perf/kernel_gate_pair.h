@@ -90,7 +90,7 @@ public:
     /// expected), binary16 above.
     double product_limit(DType dtype, int rows) const;
     /// Up to so many rows products have one numerics id, above another.
-    int few_rows() const { return has_lanes_ ? cuda::kDp4aFewColumns : 8; }
+    int few_rows() const { return few_rows_; }
     /// The code is that of sm_70.
     bool has_lanes() const { return has_lanes_; }
     /// By cuBLASLt W is binary16 too: 3.9e-4 expected.
@@ -112,6 +112,7 @@ private:
     std::unique_ptr<CudaBackend> cuda_;
     std::unique_ptr<Backend> cpu_;
     bool has_lanes_ = false;
+    int few_rows_ = 8;
     TensorView pool_;
     std::size_t pool_bytes_ = 0;
     std::size_t used_ = 0;

@@ -23,6 +23,8 @@ tl::expected<std::unique_ptr<kernels::Backend>, std::string> make_backend(
     }
 #ifdef QUADRIGA_HAS_CUDA
     if (options.backend == "cuda") return kernels::make_cuda_backend({});
+    if (options.backend == "cuda-sm70" && kernels::has_cuda_sm_70())
+        return kernels::make_cuda_backend({.with_own_ptx = true});
 #endif
     return tl::unexpected("backend '" + options.backend + "' is not in this build; there are " +
                           backend_names());
@@ -32,6 +34,7 @@ std::vector<std::string> backend_list() {
     std::vector<std::string> names{"cpu", "cpu-reference"};
 #ifdef QUADRIGA_HAS_CUDA
     names.emplace_back("cuda");
+    if (kernels::has_cuda_sm_70()) names.emplace_back("cuda-sm70");
 #endif
     return names;
 }
