@@ -216,14 +216,20 @@ void order_tool_messages(Json::array_t& messages) {
 
 }  // namespace
 
-Result<Json> read_messages(Json messages, const JsonLimits& limits) {
+Result<Json> read_messages(Json messages, const JsonLimits& limits,
+                           std::vector<std::string>& warnings) {
     if (messages.empty()) {
         return fail(ErrorCode::kInvalidValue, "'messages' must not be empty.", "messages");
     }
     auto& list = messages.get_ref<Json::array_t&>();
     for (std::size_t i = 0; i < list.size(); ++i) {
+        const bool has_content = list[i].is_object() && find_member(list[i], "content") != nullptr;
         Result<Json> message = read_message(std::move(list[i]), indexed("messages", i), limits);
         if (!message) return message;
+        if (!has_content && !has_role(*message, "assistant")) {
+            add_warning(warnings,
+                        "empty_content " + indexed("messages", i) + ".content is missing");
+        }
         list[i] = std::move(*message);
     }
     order_tool_messages(list);

@@ -129,7 +129,8 @@ Result<ChatRequest> parse_chat_request(std::string_view body_text, const Request
     if (find_member(*body, "messages") == nullptr) {
         return fail(ErrorCode::kMissingRequiredParameter, "'messages' is missing.", "messages");
     }
-    Result<Json> read_all = read_messages(std::move((*body)["messages"]), limits.json);
+    Result<Json> read_all =
+        read_messages(std::move((*body)["messages"]), limits.json, request.warnings);
     if (!read_all) return tl::unexpected(read_all.error());
     request.messages = std::move(*read_all);
     if (Result<void> read = read_generation_fields(*body, limits.vocabulary, request); !read) {

@@ -52,6 +52,13 @@ constexpr FieldSpec one_of(std::string_view name, std::span<const std::string_vi
     return spec;
 }
 
+constexpr FieldSpec unoffered(std::string_view name, FieldKind kind, std::string_view note,
+                              unsigned endpoints = kBoth, std::size_t size_max = 0) {
+    FieldSpec spec = honoured(name, kind, note, endpoints, size_max);
+    spec.mark = kUnoffered;
+    return spec;
+}
+
 constexpr FieldSpec ignored(std::string_view name, std::string_view note) {
     FieldSpec spec{.name = name, .kind = kAny, .mark = kIgnored};
     spec.note = note;
@@ -77,7 +84,9 @@ constexpr auto kFields = std::to_array<FieldSpec>({
     honoured("messages", kArray, "the conversation", kChat, kMessagesMax),
     honoured("prompt", kAny, "text, texts, token ids or lists of token ids", kCompletions),
     honoured("model", kString, "served name or alias; absent: the default model", kBoth, 256),
-    integer("max_completion_tokens", 1, kInt64Max, "bound on generated tokens, reasoning included"),
+    integer("max_completion_tokens", 1, kInt64Max,
+            "bound on generated tokens, reasoning included; more than the context leaves is cut to "
+            "that"),
     integer("max_tokens", 1, kInt64Max, "older name of max_completion_tokens"),
     integer("n", 1, kChoicesMax, "choices; the prompt is computed once"),
     number("temperature", 0, 2, "below 1e-5 is greedy"),
@@ -102,17 +111,18 @@ constexpr auto kFields = std::to_array<FieldSpec>({
     integer("top_logprobs", 0, 20, "alternatives per token; wants logprobs", kChat),
     honoured("stream", kBool, "server-sent events"),
     honoured("stream_options", kObject, "include_usage; wants stream"),
-    honoured("response_format", kObject, "text, json_object, json_schema, regex, grammar, choice"),
-    honoured("structured_outputs", kObject, "one of json, regex, choice, grammar, json_object"),
-    honoured("json_schema", kAny, "a schema"),
-    honoured("regex", kString, "a pattern"),
-    honoured("grammar", kString, "a grammar", kBoth, kSchemaBytesMax),
+    honoured("response_format", kObject, "text; other formats are not offered yet"),
+    unoffered("structured_outputs", kObject, "one of json, regex, choice, grammar, json_object"),
+    unoffered("json_schema", kAny, "a schema"),
+    unoffered("regex", kString, "a pattern"),
+    unoffered("grammar", kString, "a grammar", kBoth, kSchemaBytesMax),
     honoured("tools", kArray, "functions the model may call", kChat, kToolsMax),
-    honoured("tool_choice", kStringOrObject, "none, auto, required, a function, allowed_tools",
-             kChat),
+    honoured("tool_choice", kStringOrObject,
+             "none or auto; forcing or restricting calls is not offered yet", kChat),
     honoured("parallel_tool_calls", kBool, "false ends the answer after the first call", kChat),
     one_of("reasoning_effort", kEfforts, "how much to think", kChat),
-    integer("thinking_token_budget", -1, kInt64Max, "bound on reasoning tokens; -1: none", kChat),
+    integer("thinking_token_budget", -1, kInt64Max,
+            "bound on reasoning tokens; -1: none, 0: no reasoning; above 0 not offered yet", kChat),
     integer("reasoning_budget", -1, kInt64Max, "the same as thinking_token_budget", kChat),
     integer("thinking_budget", -1, kInt64Max, "the same as thinking_token_budget", kChat),
     honoured("chat_template_kwargs", kObject, "variables for the template", kChat,
@@ -121,8 +131,8 @@ constexpr auto kFields = std::to_array<FieldSpec>({
     one_of("reasoning_field", kReasoningFields, "where reasoning goes", kChat),
     honoured("include_reasoning", kBool, "false: generated and counted, not returned", kChat),
     honoured("add_generation_prompt", kBool, "ends the prompt with the assistant's turn", kChat),
-    honoured("continue_final_message", kBool, "goes on with the last assistant message", kChat),
-    integer("priority", -100, 100, "lower runs earlier"),
+    unoffered("continue_final_message", kBool, "goes on with the last assistant message", kChat),
+    integer("priority", -100, 100, "lower runs earlier; no lower than the API key's priority_min"),
     honoured("prompt_cache_key", kString, "a hint for routing", kBoth, 256),
     honoured("user", kString, "a hint for routing", kBoth, 256),
     honoured("cache_salt", kString, "different salts share no prefix", kBoth, 256),
@@ -165,8 +175,8 @@ constexpr auto kFields = std::to_array<FieldSpec>({
     refused("web_search_options", NeutralValue::kNone, "nothing is ever fetched"),
     refused("functions", NeutralValue::kEmpty, kUseTools, kChat),
     refused("function_call", NeutralValue::kNone, kUseTools, kChat),
-    honoured("chat_template", kString, "a template of the request, where the operator allows it",
-             kChat),
+    unoffered("chat_template", kString, "a template of the request, where the operator allows it",
+              kChat),
     refused("best_of", NeutralValue::kOne, kOfCompletions, kChat),
     refused("echo", NeutralValue::kZero, kOfCompletions, kChat),
     refused("suffix", NeutralValue::kEmpty, kOfCompletions, kChat),

@@ -23,8 +23,9 @@ enum class FieldKind {
 
 enum class FieldMark {
     kHonoured,
-    kIgnored,  // accepted, has no effect; `note` says why
-    kRefused,  // 400, unless the value is the neutral one
+    kIgnored,    // accepted, has no effect; `note` says why
+    kUnoffered,  // read and checked, but no server of ours carries it out yet: 400 there
+    kRefused,    // 400, unless the value is the neutral one
 };
 
 /// Which endpoints know a row.

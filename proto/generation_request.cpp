@@ -53,7 +53,9 @@ Result<void> read_logit_bias(const Json& body, std::int64_t vocabulary,
         std::int64_t id = -1;
         const char* const end = key.data() + key.size();
         const auto [last, error] = std::from_chars(key.data(), end, id);
-        if (error != std::errc{} || last != end || id < 0 || id >= id_end(vocabulary)) {
+        // One spelling per id, so that the same one cannot stand there twice.
+        const bool is_spelt_well = error == std::errc{} && last == end && std::to_string(id) == key;
+        if (!is_spelt_well || id < 0 || id >= id_end(vocabulary)) {
             return fail(ErrorCode::kInvalidValue,
                         "'" + printable(key, 64) + "' is not a token id of this model.", param);
         }

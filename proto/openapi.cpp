@@ -62,7 +62,7 @@ Json request_schema(FieldEndpoint endpoint, std::string_view required) {
     std::string refused;
     for (const FieldSpec& spec : request_fields()) {
         if ((spec.endpoints & endpoint) == 0) continue;
-        if (spec.mark == FieldMark::kRefused) {
+        if (spec.mark == FieldMark::kRefused || spec.mark == FieldMark::kUnoffered) {
             refused += (refused.empty() ? "" : ", ") + std::string(spec.name);
             continue;
         }

@@ -107,6 +107,15 @@ TEST(ChatRequestTest, TheBodyMustBeAnObjectWithMessages) {
 
 // --- messages
 
+TEST(ChatMessagesTest, AMessageWithoutContentIsNamedInAWarning) {
+    const ChatRequest request =
+        messages(R"({"role":"system"},{"role":"user","content":""},{"role":"user","content":null},)"
+                 R"({"role":"assistant"},{"role":"tool","content":[]})");
+    EXPECT_THAT(request.warnings,
+                testing::ElementsAre("empty_content messages[0].content is missing",
+                                     "empty_content messages[2].content is missing"));
+}
+
 TEST(ChatMessagesTest, DeveloperIsSystemAndMissingContentIsEmpty) {
     const ChatRequest request = messages(
         R"({"role":"developer","content":"rules"},{"role":"assistant","content":null},{"role":"user"})");

@@ -197,6 +197,9 @@ TEST(FieldCaseTest, Case14SamplingEdges) {
     EXPECT_EQ(chat(R"("logit_bias":{"1000":1})"), "invalid_value logit_bias.1000");
     EXPECT_EQ(chat(R"("logit_bias":{"x":1})"), "invalid_value logit_bias.x");
     EXPECT_EQ(chat(R"("logit_bias":{"-1":1})"), "invalid_value logit_bias.-1");
+    for (const std::string key : {"01", "00", "-0", "+1", "1 ", "1.0", ""})
+        EXPECT_EQ(chat(R"("logit_bias":{")" + key + R"(":1})"), "invalid_value logit_bias." + key);
+    EXPECT_EQ(chat(R"("logit_bias":{"0":1,"10":1})"), "accepted");
     EXPECT_EQ(chat(R"("logit_bias":{"5":101})"), "invalid_value logit_bias.5");
     EXPECT_EQ(chat(R"("logit_bias":{"5":"x"})"), "invalid_type logit_bias.5");
     EXPECT_EQ(chat(R"("logit_bias":{"5":-100})"), "accepted");

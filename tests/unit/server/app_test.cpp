@@ -4,9 +4,11 @@
 
 #include <array>
 #include <future>
+#include <map>
 
 #include <gmock/gmock.h>
 
+#include "proto/fields.h"
 #include "tests/unit/server/test_replica.h"
 
 namespace replica::server {
@@ -162,6 +164,27 @@ TEST(AppTest, WhatIsNotOfferedIsRefusedWithItsParameter) {
         EXPECT_EQ(result.status, code == "model_not_found" ? 404 : 400) << field;
         EXPECT_EQ(error_code(result), code) << field;
         EXPECT_EQ(Json::parse(result.body)["error"]["param"], param) << field;
+    }
+    // Whatever the API document leaves out as not offered is refused indeed, and by its name.
+    const std::map<std::string, std::string, std::less<>> samples = {
+        {"structured_outputs", R"({"regex":"a"})"},
+        {"json_schema", R"({"type":"object"})"},
+        {"regex", R"("a")"},
+        {"grammar", R"("root ::= \"a\"")"},
+        {"continue_final_message", "true"},
+        {"chat_template", R"("x")"}};
+    for (const proto::FieldSpec& spec : proto::request_fields()) {
+        if (spec.mark != proto::FieldMark::kUnoffered) continue;
+        const std::string name(spec.name);
+        ASSERT_TRUE(samples.contains(name)) << name;
+        const std::string field = "\"" + name + "\":" + samples.at(name);
+        const auto result = replica.chat(
+            R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],)" +
+            field + "}");
+        EXPECT_EQ(result.status, 400) << name;
+        EXPECT_EQ(error_code(result), "unsupported_parameter") << name;
+        EXPECT_THAT(Json::parse(result.body)["error"]["param"].get<std::string>(),
+                    ::testing::StartsWith(name));
     }
     EXPECT_EQ(error_code(replica.chat("{")), "invalid_json");
     EXPECT_EQ(error_code(replica.post("/v1/responses", "{}")), "unknown_url");
