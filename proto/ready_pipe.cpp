@@ -133,19 +133,28 @@ Result<AnyEvent> read_selftest(const Json& json) {
     return fields.result<AnyEvent>(std::move(event));
 }
 
-Result<AnyEvent> read_ready(const Json& json) {
-    ReadyEvent event;
-    const auto uuids = json.find("gpu_uuids");
-    if (uuids == json.end() || !uuids->is_array()) {
-        return fail(ErrorCode::kInvalidType, "The member 'gpu_uuids' must be an array.",
-                    "gpu_uuids");
+Result<std::vector<std::string>> read_texts(const Json& json, const char* name) {
+    const auto list = json.find(name);
+    if (list == json.end() || !list->is_array()) {
+        return fail(ErrorCode::kInvalidType,
+                    "The member '" + std::string(name) + "' must be an array.", name);
     }
-    for (const Json& uuid : *uuids) {
-        if (!uuid.is_string()) {
-            return fail(ErrorCode::kInvalidType, "A UUID must be a string.", "gpu_uuids");
+    std::vector<std::string> texts;
+    for (const Json& text : *list) {
+        if (!text.is_string()) {
+            return fail(ErrorCode::kInvalidType, "'" + std::string(name) + "' holds texts only.",
+                        name);
         }
-        event.gpu_uuids.push_back(uuid.get<std::string>());
+        texts.push_back(text.get<std::string>());
     }
+    return texts;
+}
+
+Result<AnyEvent> read_ready(const Json& json) {
+    auto uuids = read_texts(json, "gpu_uuids");
+    if (!uuids) return tl::unexpected(uuids.error());
+    ReadyEvent event;
+    event.gpu_uuids = std::move(*uuids);
     return AnyEvent(std::move(event));
 }
 
@@ -258,6 +267,23 @@ Result<DrainOrder> parse_drain_order(std::string_view line) {
     Result<DrainOrder> read = fields.result(std::move(order));
     if (read && !is_index(read->index)) return bad_index();
     return read;
+}
+
+std::string to_json_line(const ReloadReport& report) {
+    return line_of({{"reloaded", report.done}, {"errors", report.errors}});
+}
+
+Result<ReloadReport> parse_reload_report(std::string_view line) {
+    Result<Json> json = read_json_object(line);
+    if (!json) return tl::unexpected(json.error());
+    auto done = read_texts(*json, "reloaded");
+    if (!done) return tl::unexpected(done.error());
+    auto errors = read_texts(*json, "errors");
+    if (!errors) return tl::unexpected(errors.error());
+    ReloadReport report;
+    report.done = std::move(*done);
+    report.errors = std::move(*errors);
+    return report;
 }
 
 void LineReader::feed(std::string_view bytes) {

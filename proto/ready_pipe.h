@@ -98,6 +98,15 @@ struct DrainOrder {
 std::string to_json_line(const DrainOrder& order);
 Result<DrainOrder> parse_drain_order(std::string_view line);
 
+/// Router to launcher: what a reload of keys and certificates came to.
+struct ReloadReport {
+    std::vector<std::string> done;    // "keys: 2", "tls"
+    std::vector<std::string> errors;  // each a sentence; what is wrong stays as it was
+    bool operator==(const ReloadReport&) const = default;
+};
+std::string to_json_line(const ReloadReport& report);
+Result<ReloadReport> parse_reload_report(std::string_view line);
+
 /// Cuts a byte stream into lines; a line beyond kEventLineBytesMax sets it to failed.
 class LineReader {
 public:

@@ -1,5 +1,6 @@
 #include "router/access_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -26,6 +27,27 @@ Outcome outcome_by_status(const proto::HttpAccess& access) {
     return access.status >= 400 ? Outcome::kClientError : Outcome::kOk;
 }
 
+/// What ends the access line of a generation.
+std::string times_text(const RequestRecord& record) {
+    std::string text;
+    if (record.queued) text += fmt::format(" queue_ms={:.1f}", milliseconds(*record.queued));
+    if (record.first_byte) {
+        text += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}",
+                            milliseconds(*record.first_byte), 1e3 * record.expected_ttft_s);
+    }
+    if (!record.trace_id.empty()) text += " trace_id=" + record.trace_id;
+    if (!record.error.empty()) text += " error=" + record.error;
+    return text;
+}
+
+/// Whether its replica worked on it and has not told yet how much it generated.
+bool is_report_due(const RequestRecord& record) {
+    const bool did_work = record.outcome == Outcome::kOk ||
+                          record.outcome == Outcome::kClientAbort ||
+                          record.outcome == Outcome::kDrained;
+    return did_work && !record.dispatch.empty() && !record.generated_tokens;
+}
+
 }  // namespace
 
 Endpoint endpoint_of(std::string_view path) {
@@ -48,17 +70,34 @@ void AccessLog::note(const std::string& request_id, RequestRecord record) {
     notes_.emplace(request_id, std::move(record));
 }
 
-/// A generation's decision record: into the ring, and as a line of JSON.
-void AccessLog::write_decision(const proto::HttpAccess& access, int status,
-                               const RequestRecord& request) {
-    const DecisionRecord& record = ring_.add({.request_id = access.request_id,
-                                              .ended_at = std::chrono::system_clock::now(),
-                                              .status = status,
-                                              .total = access.duration,
-                                              .request = request});
-    if (!spdlog::should_log(spdlog::level::info)) return;
-    spdlog::info("event=decision_record request_id={} record={}", record.request_id,
-                 decision_record_json(record));
+void AccessLog::write(const Lines& lines) {
+    spdlog::info("event=decision_record request_id={} record={}", lines.record.request_id,
+                 decision_record_json(lines.record));
+    const auto& generated = lines.record.request.generated_tokens;
+    spdlog::info("{}{}{}", lines.before,
+                 generated ? " generated=" + std::to_string(*generated) : std::string(),
+                 lines.after);
+}
+
+void AccessLog::on_generated(std::string_view dispatch, std::int64_t generated_tokens) {
+    ring_.note_generated(dispatch, generated_tokens);
+    const auto at = std::ranges::find_if(
+        held_, [&](const Lines& lines) { return lines.record.request.dispatch == dispatch; });
+    if (at == held_.end()) return;
+    at->record.request.generated_tokens = generated_tokens;
+    write(*at);
+    held_.erase(at);
+}
+
+void AccessLog::tick(Clock::time_point now) {
+    while (!held_.empty() && held_.front().until <= now) {
+        write(held_.front());
+        held_.pop_front();
+    }
+}
+
+void AccessLog::write_held() {
+    tick(Clock::time_point::max());
 }
 
 void AccessLog::on_access(const proto::HttpAccess& access) {
@@ -71,7 +110,14 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
     const int status = access.status == 0 ? kStatusClientGone : access.status;
     const Endpoint endpoint = endpoint_of(access.path);
     metrics_.count_request(endpoint, status, outcome);
-    if (record) write_decision(access, status, *record);
+    const DecisionRecord* decision = nullptr;
+    if (record) {
+        decision = &ring_.add({.request_id = access.request_id,
+                               .ended_at = std::chrono::system_clock::now(),
+                               .status = status,
+                               .total = access.duration,
+                               .request = *record});
+    }
 
     // Probes and scrapes come every few seconds for ever; they are of interest only when they fail.
     const bool is_routine = endpoint == Endpoint::kHealth || endpoint == Endpoint::kReady ||
@@ -88,24 +134,29 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         line += " key=" + (key.empty() ? "-" : key);
     }
     if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
-    if (record) {
-        line += fmt::format(
-            " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
-            record->model.empty() ? "-" : proto::printable(record->model),
-            name_of(record->priority_class),
-            record->replica ? std::to_string(*record->replica) : "-", record->reason,
-            record->attempts, record->prompt_tokens, record->matched_tokens, record->cached_tokens);
-        if (record->generated_tokens)
-            line += fmt::format(" generated={}", *record->generated_tokens);
-        if (record->queued) line += fmt::format(" queue_ms={:.1f}", milliseconds(*record->queued));
-        if (record->first_byte) {
-            line += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}",
-                                milliseconds(*record->first_byte), 1e3 * record->expected_ttft_s);
-        }
-        if (!record->trace_id.empty()) line += " trace_id=" + record->trace_id;
-        if (!record->error.empty()) line += " error=" + record->error;
+    if (!record) {
+        spdlog::log(level, line);
+        return;
     }
-    spdlog::log(level, line);
+    line += fmt::format(
+        " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
+        record->model.empty() ? "-" : proto::printable(record->model),
+        name_of(record->priority_class), record->replica ? std::to_string(*record->replica) : "-",
+        record->reason, record->attempts, record->prompt_tokens, record->matched_tokens,
+        record->cached_tokens);
+    Lines lines{.record = *decision,
+                .before = std::move(line),
+                .after = times_text(*record),
+                .until = Clock::now() + kReportWait};
+    if (!is_report_due(*record)) {
+        write(lines);
+        return;
+    }
+    if (held_.size() >= kHeldMax) {
+        write(held_.front());
+        held_.pop_front();
+    }
+    held_.push_back(std::move(lines));
 }
 
 }  // namespace router

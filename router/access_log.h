@@ -3,11 +3,16 @@
 //
 // The server reports every request when it has ended; what only the router knows of a generation
 // (replica, attempts, tokens, times) is noted by the request's coroutine just before. No prompt
-// text, no key; bytes of clients are escaped and cut. Decision thread only.
+// text, no key; bytes of clients are escaped and cut.
+//
+// How many tokens were generated is the replica's to say, in a report that usually comes some
+// milliseconds after the answer's last byte: the lines of a request wait for it, at most
+// kReportWait. Counters and ring wait for nothing. Decision thread only.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,15 +28,31 @@ class AccessLog {
 public:
     AccessLog(Metrics& metrics, DecisionRing& ring) : metrics_(metrics), ring_(ring) {}
 
+    static constexpr std::chrono::milliseconds kReportWait{1'000};
+    static constexpr std::size_t kHeldMax = 1024;  // the oldest goes when there are more
+
     void note(const std::string& request_id, RequestRecord record);
     void on_access(const proto::HttpAccess& access);
+    /// A replica has told how much it generated for a dispatch that has ended.
+    void on_generated(std::string_view dispatch, std::int64_t generated_tokens);
+    /// Writes the lines that have waited long enough. To be called a few times per second.
+    void tick(Clock::time_point now);
+    /// Writes all that wait: nobody will report any more.
+    void write_held();
 
 private:
-    void write_decision(const proto::HttpAccess& access, int status, const RequestRecord& request);
+    /// The lines of a request that has ended.
+    struct Lines {
+        DecisionRecord record;
+        std::string before, after;  // of the access line: around the generated tokens
+        Clock::time_point until;    // the report is waited for
+    };
+    static void write(const Lines& lines);
 
     Metrics& metrics_;
     DecisionRing& ring_;
     std::unordered_multimap<std::string, RequestRecord> notes_;  // between note and on_access
+    std::deque<Lines> held_;                                     // oldest first
 };
 
 [[nodiscard]] Endpoint endpoint_of(std::string_view path);

@@ -32,6 +32,7 @@ constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
 /// A certificate with fewer days to go is said in the log.
 constexpr int kCertificateDaysShort = 14;
+constexpr std::size_t kReportedErrorBytesMax = 512;
 
 /// Ends the process without destructors. Requests that still live are coroutines waiting in the
 /// loop and would, destroyed with it, give back grants and memory to parts that are gone already.
@@ -146,7 +147,7 @@ App::App(const Config& config)
         series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
         series.generation_tokens->Increment(static_cast<double>(done.generated));
         const bool is_running = dispatcher_.on_done(done, estimator_);
-        if (!is_running) decisions_.note_generated(done.dispatch, done.generated);
+        if (!is_running) access_log_.on_generated(done.dispatch, done.generated);
     };
     const auto entries = key_source_.read_first();
     if (!entries) throw std::runtime_error(entries.error());
@@ -264,8 +265,10 @@ int App::run() {
         loop_.run();
     } catch (const std::exception& error) {
         spdlog::critical("event=internal_error error=\"{}\"", error.what());
+        access_log_.write_held();
         leave_at_once(kExitInternal);
     }
+    access_log_.write_held();
     if (holds_requests()) leave_at_once(0);
     return 0;
 }
@@ -294,6 +297,7 @@ asio::awaitable<void> App::tick() {
             set_.on_pause(now - due);
         }
         set_.tick(now);
+        access_log_.tick(now);
         if (admin_) admin_->tick(now);
         if (config_.ttft_max.count() > 0 || config_.total_max.count() > 0) {
             for (Generation* generation : services_.generations)
@@ -312,6 +316,7 @@ asio::awaitable<void> App::watch_death_pipe(int fd) {
             asio::buffer(buffer), asio::as_tuple(asio::use_awaitable));
         if (!error) continue;
         spdlog::warn("event=launcher_gone");
+        access_log_.write_held();
         leave_at_once(0);
     }
 }
@@ -345,23 +350,28 @@ void App::wait_for_reload() {
 
 /// What is wrong changes nothing: a slip of the editor must not lock everybody out.
 void App::reload() {
-    reload_keys();
-    reload_tls();
+    proto::ReloadReport report;
+    reload_keys(report);
+    reload_tls(report);
+    if (launcher_link_) launcher_link_->tell(report);
 }
 
-void App::reload_keys() {
-    const auto read = [this](KeySource& source, Reload subject, const char* name,
-                             const std::function<void(const std::vector<KeyEntry>&)>& take) {
+void App::reload_keys(proto::ReloadReport& report) {
+    const auto read = [this, &report](
+                          KeySource& source, Reload subject, const char* name,
+                          const std::function<void(const std::vector<KeyEntry>&)>& take) {
         if (!source.is_used()) return;
         const auto which = static_cast<std::size_t>(subject);
         if (const auto entries = source.read_again()) {
             take(*entries);
             metrics_.reloads.at(which)->Increment();
             spdlog::info("event=reloaded subject={} keys={}", name, entries->size());
+            report.done.push_back(std::string(name) + ": " + std::to_string(entries->size()));
         } else {
             metrics_.reloads_failed.at(which)->Increment();
             spdlog::error("event=reload_failed subject={} kept=old error=\"{}\"", name,
                           entries.error());
+            report.errors.push_back(proto::printable(entries.error(), kReportedErrorBytesMax));
         }
     };
     read(key_source_, Reload::kKeys, "keys",
@@ -370,7 +380,7 @@ void App::reload_keys() {
          [this](const std::vector<KeyEntry>& entries) { admin_->set_keys(entries); });
 }
 
-void App::reload_tls() {
+void App::reload_tls(proto::ReloadReport& report) {
     if (tls_ == nullptr) return;
     const auto which = static_cast<std::size_t>(Reload::kTls);
     try {
@@ -378,12 +388,14 @@ void App::reload_tls() {
     } catch (const std::runtime_error& error) {
         metrics_.reloads_failed.at(which)->Increment();
         spdlog::error("event=reload_failed subject=tls kept=old error=\"{}\"", error.what());
+        report.errors.push_back(proto::printable(error.what(), kReportedErrorBytesMax));
         return;
     }
     server_.set_tls(tls_);
     if (admin_) admin_->set_tls(tls_);
     metrics_.reloads.at(which)->Increment();
     spdlog::info("event=reloaded subject=tls days_left={}", tls_->days_left());
+    report.done.push_back("tls: " + std::to_string(tls_->days_left()) + " days left");
 }
 
 asio::awaitable<void> App::drain() {

@@ -56,8 +56,8 @@ private:
     void on_signal();
     void wait_for_reload();
     void reload();
-    void reload_keys();
-    void reload_tls();
+    void reload_keys(proto::ReloadReport& report);
+    void reload_tls(proto::ReloadReport& report);
     void check_exposure() const;
     void open_admin();
     void open_launcher_link();

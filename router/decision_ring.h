@@ -29,7 +29,7 @@ namespace router {
 /// What a generation came to.
 struct RequestRecord {
     Outcome outcome = Outcome::kOk;
-    std::string model;
+    std::string model;  // served name; as the request wrote it while that is not known
     PriorityClass priority_class = PriorityClass::kDefault;
     bool is_stream = false;
     std::optional<int> replica;  // the last one tried

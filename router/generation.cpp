@@ -52,7 +52,6 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
       pinger_(exchange, job_.arrival, services.config.ping),
       fate_(exchange.executor()) {
     record_.trace_id = trace_of(exchange.request().headers).trace_id;
-    record_.model = job_.model;
     record_.is_stream = job_.is_stream;
     record_.priority_class = class_of(job_.priority);
     services_.generations.push_back(this);
@@ -83,6 +82,8 @@ asio::awaitable<void> Generation::run() {
         services_.metrics.cancel_seconds->Observe(seconds(Clock::now() - *client_gone_at_));
     }
     services_.metrics.request_seconds->Observe(seconds(Clock::now() - job_.arrival));
+    // Only now: just after a replica's start its name is not known yet.
+    record_.model = services_.set.served_name(job_.model);
     services_.access_log.note(exchange_.request().request_id, std::move(record_));
 }
 

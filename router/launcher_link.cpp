@@ -43,8 +43,14 @@ void LauncherLink::tell(const proto::DrainOrder& order) {
     write_next();
 }
 
+void LauncherLink::tell(const proto::ReloadReport& report) {
+    report_ = proto::to_json_line(report);
+    write_next();
+}
+
 void LauncherLink::write_next() {
-    if (!writing_.empty() || waiting_.empty()) return;
+    if (!writing_.empty() || (waiting_.empty() && report_.empty())) return;
+    writing_ = std::exchange(report_, {});
     for (const auto& [index, line] : waiting_)
         writing_ += line;
     waiting_.clear();

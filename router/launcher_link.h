@@ -2,6 +2,7 @@
 //
 //   launcher ── {"index":1,"url":…,"state":"READY",…} ──▶ ReplicaSet.announce
 //   launcher ◀── {"index":1,"drained":true} ───────────── tell()
+//   launcher ◀── {"reloaded":["keys: 2"],"errors":[]} ─── tell()
 //
 // A drain belongs to the launcher as much as to the router: it outlives both the replica's process
 // and this one, and whoever was asked first, the other shows it and may undo it. The launcher has
@@ -31,6 +32,8 @@ public:
 
     /// Of orders that wait only the newest of each replica is sent.
     void tell(const proto::DrainOrder& order);
+    /// Also of these only the newest.
+    void tell(const proto::ReloadReport& report);
 
 private:
     void write_next();
@@ -38,6 +41,7 @@ private:
     boost::asio::posix::stream_descriptor stream_;
     std::function<bool(const proto::ReplicaAnnouncement&)> on_announcement_;
     std::map<int, std::string> waiting_;
+    std::string report_;   // waits too
     std::string writing_;  // empty: no write runs
 };
 

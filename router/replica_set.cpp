@@ -384,6 +384,17 @@ std::vector<std::string> ReplicaSet::model_names() const {
     return names;
 }
 
+std::string ReplicaSet::served_name(const std::string& name) const {
+    for (const auto& [index, replica] : replicas_) {
+        if (!replica.info || replica.info->model_names.empty()) continue;
+        const std::vector<std::string>& names = replica.info->model_names;
+        if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) {
+            return names.front();
+        }
+    }
+    return name;
+}
+
 bool ReplicaSet::is_model_known(const std::string& name) const {
     const std::vector<std::string> names = model_names();
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();

@@ -166,6 +166,9 @@ public:
 
     /// Served names and aliases, without repetition; empty while nothing is known.
     [[nodiscard]] std::vector<std::string> model_names() const;
+    /// What an answer calls the model that a request named so, or did not name: an alias stands for
+    /// a served name, none for the first. As it is while nothing is known.
+    [[nodiscard]] std::string served_name(const std::string& name) const;
     /// True also while nothing is known: then the replica decides.
     [[nodiscard]] bool is_model_known(const std::string& name) const;
     /// JSON objects of /v1/models, one per id.

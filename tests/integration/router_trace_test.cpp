@@ -40,5 +40,25 @@ TEST(RouterTraceTest, TheTraceGoesOnWithASpanOfOurOwn) {
     }
 }
 
+TEST(RouterTraceTest, TheRecordOfARequestSaysWhichModelAnsweredAndHowMuch) {
+    Fleet fleet(1);
+    Child& router = fleet.router->process();
+    while (get(fleet.router->port(), "/v1/models").body.find("\"fake\"") == std::string::npos) {
+    }
+    const std::string named = R"("max_tokens":7,"messages":[{"role":"user","content":"hi"}]})";
+    for (const std::string& start : {std::string("{"), std::string(R"({"model":"default",)")}) {
+        const std::size_t from = router.line_count();
+        ASSERT_EQ(post(fleet.router->port(), kChat, start + named).status, 200);
+        const auto record = router.wait_line({"event=decision_record"}, from);
+        ASSERT_TRUE(record);
+        EXPECT_THAT(*record, HasSubstr("\"model\":\"fake\""));
+        EXPECT_THAT(*record, HasSubstr("\"generated\":7"));
+        const auto line = router.wait_line({"event=request ", "path=/v1/chat"}, from);
+        ASSERT_TRUE(line);
+        EXPECT_THAT(*line, HasSubstr(" model=fake "));
+        EXPECT_THAT(*line, HasSubstr(" generated=7 "));
+    }
+}
+
 }  // namespace
 }  // namespace fleet

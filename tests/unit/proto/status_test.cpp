@@ -205,6 +205,16 @@ TEST(AnnouncementTest, ADrainIsSaidInBothDirections) {
     }
 }
 
+TEST(ReloadReportTest, RoundTripsAndRefusesWhatIsNone) {
+    const ReloadReport report{{"keys: 2"}, {"the certificate is none"}};
+    const std::string line = to_json_line(report);
+    EXPECT_EQ(parse_reload_report(line.substr(0, line.size() - 1)).value(), report);
+    for (const char* bad : {"", "{}", R"({"reloaded":[]})", R"({"reloaded":[1],"errors":[]})",
+                            R"({"reloaded":"x","errors":[]})"}) {
+        EXPECT_FALSE(parse_reload_report(bad)) << bad;
+    }
+}
+
 TEST(LineReaderTest, CutsLinesAndRefusesEndlessOnes) {
     LineReader reader;
     reader.feed("a\nb");

@@ -210,9 +210,10 @@ TEST(DashboardStateTest, ACursorThatIsNoNumberIsZero) {
 }
 
 TEST(DashboardPageTest, ThePageIsOpenAndItsDataIsNot) {
-    for (const char* open : {"/dashboard", "/dashboard/style.css", "/dashboard/app.js"})
+    for (const char* open : {"/dashboard", "/dashboard/style.css", "/dashboard/app.js", "/",
+                             "/dashboard/", "/dashboard/index.html"})
         EXPECT_TRUE(is_page_path(open)) << open;
-    for (const char* closed : {"/dashboard/state", "/dashboard/", "/dashboard/../info", "/", "",
+    for (const char* closed : {"/dashboard/state", "/dashboard//", "/dashboard/../info", "//", "",
                                "/dashboards", "/v1/models"}) {
         EXPECT_FALSE(is_page_path(closed)) << closed;
     }

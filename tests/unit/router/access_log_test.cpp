@@ -1,0 +1,120 @@
+// The lines of a request wait for the replica's word about how much it generated, and no longer
+// than they may.
+#include "router/access_log.h"
+
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+namespace router {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Catches what is logged while it lives.
+class CaughtLog {
+public:
+    CaughtLog() {
+        auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(text_);
+        auto logger = std::make_shared<spdlog::logger>("caught", std::move(sink));
+        logger->set_pattern("%v");
+        spdlog::set_default_logger(std::move(logger));
+    }
+    ~CaughtLog() { spdlog::set_default_logger(before_); }
+    CaughtLog(const CaughtLog&) = delete;
+    CaughtLog& operator=(const CaughtLog&) = delete;
+    std::string take() {
+        std::string text = text_.str();
+        text_.str("");
+        return text;
+    }
+
+private:
+    std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+    std::ostringstream text_;
+};
+
+struct Scene {
+    CaughtLog caught;
+    Metrics metrics{{.version = "1", .commit = "c", .config_digest = "d"}};
+    DecisionRing ring;
+    AccessLog log{metrics, ring};
+
+    void end(const std::string& id, RequestRecord record) {
+        log.note(id, std::move(record));
+        proto::HttpAccess access;
+        access.method = "POST";
+        access.path = "/v1/chat/completions";
+        access.request_id = id;
+        access.status = 200;
+        log.on_access(access);
+    }
+};
+
+RequestRecord dispatched(const std::string& dispatch) {
+    RequestRecord record;
+    record.model = "foal";
+    record.dispatch = dispatch;
+    return record;
+}
+
+TEST(AccessLogTest, LinesWaitForTheGeneratedTokens) {
+    Scene scene;
+    scene.end("one", dispatched("x-1"));
+    scene.end("two", dispatched("x-2"));
+    EXPECT_THAT(scene.caught.take(), IsEmpty());
+    EXPECT_EQ(scene.ring.size(), 2U) << "the ring waits for nothing";
+    scene.log.on_generated("x-2", 412);
+    scene.log.on_generated("x-9", 1);  // of nobody
+    const std::string lines = scene.caught.take();
+    EXPECT_THAT(lines, HasSubstr("\"generated\":412"));
+    EXPECT_THAT(lines, HasSubstr("event=request request_id=two"));
+    EXPECT_THAT(lines, HasSubstr(" generated=412"));
+    EXPECT_THAT(lines, testing::Not(HasSubstr("one")));
+    EXPECT_EQ(scene.ring.newest(0).request.generated_tokens, 412);
+}
+
+TEST(AccessLogTest, WithoutAReportTheyAreWrittenAllTheSame) {
+    Scene scene;
+    scene.end("one", dispatched("x-1"));
+    scene.log.tick(Clock::now());
+    EXPECT_THAT(scene.caught.take(), IsEmpty());
+    scene.log.tick(Clock::now() + AccessLog::kReportWait);
+    EXPECT_THAT(scene.caught.take(), HasSubstr("\"generated\":null"));
+    scene.log.on_generated("x-1", 5);  // too late for the lines, not for the ring
+    EXPECT_THAT(scene.caught.take(), IsEmpty());
+    EXPECT_EQ(scene.ring.newest(0).request.generated_tokens, 5);
+    scene.end("two", dispatched("x-2"));
+    scene.log.write_held();
+    EXPECT_THAT(scene.caught.take(), HasSubstr("request_id=two"));
+}
+
+TEST(AccessLogTest, WhatNoReportWillFollowIsWrittenAtOnce) {
+    Scene scene;
+    RequestRecord refused = dispatched("x-1");
+    refused.outcome = Outcome::kClientError;
+    scene.end("refused", std::move(refused));
+    RequestRecord told = dispatched("x-2");
+    told.generated_tokens = 3;
+    scene.end("told", std::move(told));
+    scene.end("never", RequestRecord());
+    const std::string lines = scene.caught.take();
+    for (const char* id : {"refused", "told", "never"})
+        EXPECT_THAT(lines, HasSubstr(std::string("event=request request_id=") + id));
+}
+
+TEST(AccessLogTest, NoMoreThanItsLimitWait) {
+    Scene scene;
+    for (std::size_t i = 0; i <= AccessLog::kHeldMax; ++i)
+        scene.end("r" + std::to_string(i), dispatched("x-" + std::to_string(i)));
+    const std::string lines = scene.caught.take();
+    EXPECT_THAT(lines, HasSubstr("event=request request_id=r0 "));
+    EXPECT_THAT(lines, testing::Not(HasSubstr("request_id=r1 ")));
+    scene.log.write_held();
+}
+
+}  // namespace
+}  // namespace router
