@@ -133,7 +133,7 @@ def run_shown(arguments):
     print(f"\nTool call: {TOOL_CALL['messages'][0]['content']}")
     name, formula = call_tool(port)
     print(f"\n  {name}({json.dumps(formula)})\n\n" + curl_line(port, TOOL_CALL))
-    print(f"\nThe fleet stays up at http://127.0.0.1:{port}/v1 until Ctrl-C.")
+    print(f"\nThe fleet stays up at http://127.0.0.1:{port}/v1 until Ctrl-C; dashboard: http://127.0.0.1:{port}/dashboard")
 
 
 def run_gone(document):

@@ -60,6 +60,12 @@ std::string checked_key(std::string key) {
     return key;
 }
 
+std::string seconds_text(std::chrono::milliseconds time) {
+    std::ostringstream text;
+    text << static_cast<double>(time.count()) / 1000;
+    return text.str();
+}
+
 std::uint64_t fnv1a(const std::string& text) {
     std::uint64_t hash = 0xcbf29ce484222325U;
     for (const char c : text)
@@ -78,6 +84,7 @@ void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseco
            },
            help)
         ->check(CLI::Range(0.0, 86400.0))
+        ->default_str(seconds_text(value))
         ->type_name("SECONDS");
 }
 
@@ -155,8 +162,8 @@ Config parse_command_line(int argc, const char* const* argv) {
     app.add_option("--internal-key-file", key_file, "File with the internal key")
         ->excludes(fd_option);
 
-    app.add_option("--queue-count-max", config.queue_count_max,
-                   "Requests that may wait; default max(64, 4 x slots)");
+    app.add_option("--queue-count-max", config.queue_count_max, "Requests that may wait")
+        ->default_str("max(64, 4 x slots)");
     app.add_option("--bodies-bytes-max", config.bodies_bytes_max, "Bytes of all bodies held")
         ->capture_default_str();
     app.add_option(
@@ -165,9 +172,9 @@ Config parse_command_line(int argc, const char* const* argv) {
            "replica becomes free first")
         ->check(CLI::Range(0, 64))
         ->capture_default_str();
-    add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue (120)");
+    add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue");
     add_seconds(app, "--queue-wait-starting-s", config.queue_wait_starting,
-                "The same while replicas start (600)");
+                "The same while replicas start");
     app.add_option("--cost-decode-weight", config.cost_decode_weight,
                    "Weight of the decode load in a replica's cost")
         ->check(CLI::Range(0.0, 100.0))
@@ -180,7 +187,7 @@ Config parse_command_line(int argc, const char* const* argv) {
         ->check(CLI::Range(0.0, 100.0))
         ->capture_default_str();
     add_seconds(app, "--affinity-ttl-s", config.affinity_ttl,
-                "A prefix is forgotten this long after its last use (900)");
+                "A prefix is forgotten this long after its last use");
     app.add_option("--affinity-entries-max", config.affinity_entries_max,
                    "Message boundaries remembered")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24))
@@ -196,18 +203,18 @@ Config parse_command_line(int argc, const char* const* argv) {
     app.add_option_function<int>(
            "--big-prefill-stagger-ms",
            [&config](int ms) { config.big_prefill_stagger = std::chrono::milliseconds(ms); },
-           "Between the starts of two long prompts on idle replicas (200)")
-        ->check(CLI::Range(0, 60000));
+           "Between the starts of two long prompts on idle replicas")
+        ->check(CLI::Range(0, 60000))
+        ->default_str("200");
     add_seconds(app, "--light-hold-s", config.light_hold,
-                "A long prompt may use the replica kept for short ones after this (10)");
+                "A long prompt may use the replica kept for short ones after this");
     add_seconds(app, "--slow-start-s", config.slow_start,
-                "A new replica rises to all its slots over this time (30)");
-    add_seconds(app, "--connect-s", config.connect, "Connecting to a replica (1)");
-    add_seconds(app, "--probe-s", config.probe, "A status poll (1)");
-    add_seconds(app, "--silence-down-s", config.silence_down, "Silent for this long is DOWN (10)");
-    add_seconds(app, "--step-suspect-s", config.step_suspect,
-                "No step for this long is SUSPECT (10)");
-    add_seconds(app, "--step-stall-s", config.step_stall, "No step for this long is DOWN (60)");
+                "A new replica rises to all its slots over this time");
+    add_seconds(app, "--connect-s", config.connect, "Connecting to a replica");
+    add_seconds(app, "--probe-s", config.probe, "A status poll");
+    add_seconds(app, "--silence-down-s", config.silence_down, "Silent for this long is DOWN");
+    add_seconds(app, "--step-suspect-s", config.step_suspect, "No step for this long is SUSPECT");
+    add_seconds(app, "--step-stall-s", config.step_stall, "No step for this long is DOWN");
     app.add_option("--retries-max", config.retries_max, "Second attempts after a lost one")
         ->check(CLI::Range(0, 8))
         ->capture_default_str();
@@ -215,29 +222,32 @@ Config parse_command_line(int argc, const char* const* argv) {
                 "A request without a first byte this long after its dispatch ends; 0 is off (0)");
     add_seconds(app, "--total-max-s", config.total_max,
                 "A request ends this long after its arrival; 0 is off (0)");
-    add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream (15)");
+    add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream");
     add_seconds(app, "--stream-idle-s", config.stream_idle,
-                "A stream without bytes from a replica without reports ends after this (60)");
-    add_seconds(app, "--write-stall-s", config.write_stall,
-                "A client that reads nothing is cut (30)");
+                "A stream without bytes from a replica without reports ends after this");
+    add_seconds(app, "--write-stall-s", config.write_stall, "A client that reads nothing is cut");
     app.add_option("--stream-buffer-bytes", config.stream_buffer_bytes, "Longest event held back")
         ->check(CLI::Range(std::size_t{4096}, std::size_t{64} << 20))
         ->capture_default_str();
-    app.add_option("--body-bytes-max", config.body_bytes_max,
-                   "Longest request body; default max(4 MiB, 8 x context tokens)");
+    app.add_option("--body-bytes-max", config.body_bytes_max, "Longest request body")
+        ->default_str("max(4 MiB, 8 x context tokens)");
     app.add_option("--allowed-hosts,--allowed-host", config.allowed_hosts,
                    "Host name clients may use for this server; repeatable")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     add_surface_flags(app, config);
     app.add_flag("--decision-header,!--no-decision-header", config.decision_header,
-                 "Answer with x-quadriga-decision");
+                 "Answer with x-quadriga-decision")
+        ->default_str("true");
     add_seconds(app, "--drain-grace-s,--drain-grace", config.drain_grace,
-                "Still accepting after TERM, /ready says no (5)");
+                "Still accepting after TERM, /ready says no");
     add_seconds(app, "--drain-deadline-s,--drain-deadline", config.drain_deadline,
-                "Running requests may take this long after TERM (600)");
+                "Running requests may take this long after TERM");
     app.add_option("--log-level", config.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
         ->capture_default_str();
+    bool is_check = false;
+    app.add_flag("--check-config", is_check,
+                 "Check the flags and the files that they name, print every value, and end");
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -250,6 +260,7 @@ Config parse_command_line(int argc, const char* const* argv) {
     config.status_silence = std::min(config.status_silence, config.silence_suspect);
     if (key_fd) config.internal_key = checked_key(read_key_fd(*key_fd));
     if (!key_file.empty()) config.internal_key = checked_key(read_key_file(key_file));
+    if (is_check) config.values_text = values_text(app);
     return config;
 }
 

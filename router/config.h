@@ -100,9 +100,16 @@ struct Config {
     std::chrono::milliseconds metrics_fetch{50};  // for each replica in /metrics/all
     std::string log_level = "info";
 
+    /// With --check-config: a line per setting, "ping_s = 15". The files are still to be checked.
+    std::optional<std::string> values_text;
+
     /// Short digest over all settings that are not secret, for `config_info`.
     [[nodiscard]] std::string digest() const;
 };
+
+/// Reads every file that `config` names, as a start does, and refuses what a start refuses.
+/// Throws std::runtime_error with one clear sentence.
+void check_files(const Config& config);
 
 /// Reads the command line. Throws CLI::ParseError (help and version included) and
 /// std::runtime_error with one clear sentence.

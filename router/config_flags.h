@@ -16,6 +16,8 @@ void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseco
 
 /// Flags of what clients and operators see: keys, TLS, CORS, admin, connections, logs.
 void add_surface_flags(CLI::App& app, Config& config);
+/// A line per flag that is a setting: "ping_s = 15"; as given, or the default.
+[[nodiscard]] std::string values_text(const CLI::App& app);
 /// Refuses combinations that make no sense. Throws std::runtime_error with one sentence.
 void check_surface(const Config& config);
 

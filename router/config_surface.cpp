@@ -26,14 +26,14 @@ void add_connection_flags(CLI::App& app, Config& config) {
               std::size_t{1} << 30,
               "Requests of one connection; the last is answered with Connection: close");
     add_seconds(app, "--header-read-s", config.header_read,
-                "Reading a request's head, or a TLS handshake (10)");
+                "Reading a request's head, or a TLS handshake");
     add_count("--header-bytes-max", config.header_bytes_max, 1024, std::size_t{1} << 20,
               "Longest head of a request, in bytes");
     add_count("--header-count-max", config.header_count_max, 1, 10'000, "Fields of a head");
     add_count("--body-rate-min", config.body_rate_min, 0, std::size_t{1} << 30,
               "Slowest body in bytes per second, over each 10 s; 0 is no limit");
     add_seconds(app, "--keepalive-idle-s", config.keepalive_idle,
-                "A kept connection waits this long for its next request (75)");
+                "A kept connection waits this long for its next request");
     app.add_option("--parse-threads", config.parse_threads,
                    "Threads that read bodies above 64 KiB; 0 reads them beside the relay")
         ->check(CLI::Range(0, kParseThreadsMost))
@@ -67,7 +67,8 @@ void add_surface_flags(CLI::App& app, Config& config) {
                    "TOML file of the keys for --admin-listen, as --keys-file");
     app.add_option("--layout", config.layout, "Replicas x devices each, shown on the dashboard");
     app.add_flag("--metrics-open,!--no-metrics-open", config.metrics_open,
-                 "With keys: this machine reads metrics without one (on)");
+                 "With keys: this machine reads metrics without one")
+        ->default_str("true");
     app.add_flag("--affinity-isolate-keys", config.affinity_isolate_keys,
                  "A key's prompts are matched with its own earlier ones only");
 }

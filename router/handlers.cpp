@@ -330,8 +330,8 @@ asio::awaitable<void> Handlers::ready(proto::HttpExchange& exchange) {
 
 asio::awaitable<void> Handlers::info(proto::HttpExchange& exchange) {
     // The replicas' own texts go in as they are: they may be large, and nothing here reads them.
-    std::string body =
-        R"({"role":"router","version":")" + std::string(kVersion) + R"(","replicas":[)";
+    std::string body = R"({"role":"router","version":")" + std::string(kVersion) +
+                       R"(","config_digest":")" + services_.config.digest() + R"(","replicas":[)";
     bool is_first = true;
     for (const auto& [index, replica] : services_.set.replicas()) {
         if (!std::exchange(is_first, false)) body += ',';

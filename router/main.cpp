@@ -46,6 +46,11 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);  // a closed peer is an error code of the write
     try {
         const router::Config config = router::parse_command_line(argc, argv);
+        if (config.values_text) {
+            router::check_files(config);
+            std::fputs(config.values_text->c_str(), stdout);
+            return 0;
+        }
         const auto log_sink = set_up_log(config.log_level);
         router::App app(config);
         const router::LogBatching batching(*log_sink, app.executor(), [&app](std::uint64_t count) {

@@ -62,6 +62,8 @@ void Announcer::read_next(const std::shared_ptr<Link>& link) {
                 const auto order = proto::parse_drain_order(*line);
                 if (order) {
                     on_drain_order(*order);
+                } else if (const auto report = proto::parse_reload_report(*line)) {
+                    on_reload_report(*report);
                 } else {
                     on_bad_line(*line);
                 }

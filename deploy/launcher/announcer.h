@@ -27,6 +27,7 @@ public:
     void close();
 
     std::function<void(const proto::DrainOrder&)> on_drain_order;
+    std::function<void(const proto::ReloadReport&)> on_reload_report;
     /// A line of the router that is none, or the end of such lines.
     std::function<void(const std::string& line)> on_bad_line;
 

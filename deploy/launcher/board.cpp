@@ -42,21 +42,16 @@ std::string padded(std::string text, std::size_t width) {
     return text;
 }
 
-/// Weights are all there once WARMING has begun.
+/// Of the phase it is in: bytes, then layers warmed, then steps of the self-test.
 double fraction_of(const Replica& replica) {
-    switch (replica.state) {
-        case ReplicaState::kLoading:
-            return replica.total == 0
-                       ? 0.0
-                       : static_cast<double>(replica.done) / static_cast<double>(replica.total);
-        case ReplicaState::kWarming:
-        case ReplicaState::kSelftest:
-        case ReplicaState::kReady:
-        case ReplicaState::kDraining:
-            return 1.0;
-        default:
-            return 0.0;
+    if (is_loading(replica.state)) {
+        return replica.total == 0
+                   ? 0.0
+                   : static_cast<double>(replica.done) / static_cast<double>(replica.total);
     }
+    const bool is_loaded =
+        replica.state == ReplicaState::kReady || replica.state == ReplicaState::kDraining;
+    return is_loaded ? 1.0 : 0.0;
 }
 
 std::string bar_text(double fraction) {

@@ -90,6 +90,17 @@ int run_order(const LoadedConfig& loaded, const std::string& command, int replic
     return code;
 }
 
+int run_reload(const LoadedConfig& loaded) {
+    const json answer = connect(loaded).ask({{"command", "reload"}});
+    for (const json& one : answer.value("done", json::array()))
+        print("read again  " + one.get<std::string>() + "\n");
+    const int code = code_of(answer);
+    if (code == 0 && answer.at("done").empty()) {
+        print("nothing to read again: the fleet has no key file and no certificate\n");
+    }
+    return code;
+}
+
 int run_down(const LoadedConfig& loaded) {
     ControlClient client = connect(loaded);
     const int pid = client.peer_pid();
@@ -104,11 +115,6 @@ int run_down(const LoadedConfig& loaded) {
     const int code = end.value("code", 1);
     if (code == 0) print("stopped\n");
     return code;
-}
-
-int run_check_config(const LoadedConfig& loaded) {
-    print(to_text(loaded));
-    return 0;
 }
 
 }  // namespace deploy

@@ -1,6 +1,7 @@
 #include "deploy/launcher/config.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -10,7 +11,9 @@
 #include <numeric>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 
+#include <openssl/evp.h>
 #include <toml++/toml.h>
 
 #include "proto/regular_file.h"
@@ -353,16 +356,37 @@ ConfigSources sources_of_environment() {
     return sources;
 }
 
-std::string to_text(const LoadedConfig& loaded) {
+std::string to_text(const LoadedConfig& loaded, const Resolved& resolved) {
     std::string text;
     for (const Setting& setting : settings()) {
         std::string line = std::string(setting.key) + " = " + setting.value_text(loaded.config);
         if (line.size() < 44) line.resize(44, ' ');
-        text += line + "  # " + loaded.origins.at(std::string(setting.key)) + "\n";
+        text += line + "  # " + loaded.origins.at(std::string(setting.key));
+        const auto found = resolved.find(setting.key);
+        if (found != resolved.end()) text += "; here " + found->second;
+        text += "\n";
     }
-    for (const std::string& flag : loaded.config.router_settings)
-        text += "router " + flag + "\n";
     return text;
+}
+
+std::string digest_of(const Config& config) {
+    std::string text;
+    for (const Setting& setting : settings()) {
+        if (setting.key == "runtime_dir") continue;
+        text += std::string(setting.key) + " = " + setting.value_text(config) + "\n";
+    }
+    for (const std::string& flag : config.router_settings)
+        text += "router " + flag + "\n";
+    std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+    unsigned size = 0;
+    if (EVP_Digest(text.data(), text.size(), bytes.data(), &size, EVP_sha256(), nullptr) != 1) {
+        throw std::runtime_error("SHA-256 is not available in this OpenSSL");
+    }
+    std::ostringstream hex;
+    hex << "sha256:" << std::hex << std::setfill('0');
+    for (unsigned i = 0; i < size; ++i)
+        hex << std::setw(2) << static_cast<int>(bytes[i]);
+    return hex.str();
 }
 
 }  // namespace deploy

@@ -119,8 +119,13 @@ LoadedConfig load_config(const ConfigSources& sources);
 /// The environment's QUADRIGA_ variables and the default places of the file.
 ConfigSources sources_of_environment();
 
-/// One line per key: value and origin.
-std::string to_text(const LoadedConfig& loaded);
+/// What a key's value comes to on this machine, where the value leaves that open.
+using Resolved = std::map<std::string, std::string, std::less<>>;
+/// One line per key: value, origin and what it comes to.
+std::string to_text(const LoadedConfig& loaded, const Resolved& resolved = {});
+
+/// "sha256:..." over all values but those that only say where files of this run are.
+std::string digest_of(const Config& config);
 
 /// The nearest of `candidates` if it is near enough to be a typing error, else "".
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);

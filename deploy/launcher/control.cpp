@@ -109,6 +109,10 @@ boost::asio::awaitable<json> ControlServer::answer(const json& request) {
         json status = co_await supervisor_.fresh_status();
         co_return json{{"ok", true}, {"status", std::move(status)}};
     }
+    if (command == "reload") {
+        json outcome = co_await supervisor_.reload();
+        co_return outcome;
+    }
     if (command == "down") co_return json{{"ok", true}, {"pid", ::getpid()}};
     const std::optional<Order> order = order_of(command);
     if (!order.has_value()) co_return refused("unknown command", 2);

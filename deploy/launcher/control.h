@@ -2,6 +2,7 @@
 //
 //   {"command":"status"}                ▶ {"ok":true,"status":{...}}
 //   {"command":"retry","replica":3}     ▶ {"ok":true}          also restart, drain, undrain
+//   {"command":"reload"}                ▶ {"ok":true,"done":["keys: 2"]}
 //   {"command":"down"}                  ▶ {"ok":true,"pid":4711}   then, when all has ended,
 //                                         {"ok":true,"stopped":true,"code":0}
 //   anything else                       ▶ {"ok":false,"error":"...","exit_code":2}

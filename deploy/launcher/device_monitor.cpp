@@ -37,7 +37,7 @@ public:
         reading.available_bytes = value_in(proc_folder_ + "/meminfo", "MemAvailable:") * 1024;
         // need x 1.1, in whole numbers.
         reading.is_enough = reading.available_bytes >= need_bytes + need_bytes / 10;
-        reading.note = "need " + bytes_text(need_bytes) + " x 1.1, available " +
+        reading.note = "host memory: need " + bytes_text(need_bytes) + " x 1.1, available " +
                        bytes_text(reading.available_bytes);
         return reading;
     }

@@ -9,6 +9,9 @@
 namespace deploy {
 namespace {
 
+/// Where a log line has its level: behind the time.
+constexpr std::size_t kLevelColumnMax = 28;
+
 struct Row {
     FailureClass kind;
     std::string_view name;
@@ -67,7 +70,7 @@ std::string fix_of(FailureClass kind) {
         case kPlacement:
             return "check the device list of the configuration";
         default:
-            return "the last lines of its log tell more: quadriga why N";
+            return "the last lines of its output may tell more: quadriga why has them";
     }
 }
 
@@ -100,6 +103,26 @@ std::string to_text(const Failure& failure) {
     return text;
 }
 
+namespace {
+
+/// Nobody asks for these from within: whoever sent them is outside, and no line of the process
+/// knows of it.
+bool is_sent_from_outside(int signal) {
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP ||
+           signal == SIGQUIT;
+}
+
+/// A log line of the running process ("2026-… info replica …") is no last word.
+std::string last_words(const ExitEvidence& evidence) {
+    for (const std::string_view routine : {" info ", " debug "}) {
+        const std::size_t at = evidence.last_line.find(routine);
+        if (at != std::string::npos && at <= kLevelColumnMax) return "";
+    }
+    return evidence.last_line;
+}
+
+}  // namespace
+
 Failure classify(const ExitEvidence& evidence) {
     Failure failure;
     if (WIFSIGNALED(evidence.wait_status)) {
@@ -107,14 +130,17 @@ Failure classify(const ExitEvidence& evidence) {
         failure.kind = evidence.is_host_memory && signal == SIGKILL ? kHostMemory : kSignal;
         failure.what = "it was ended by signal " + std::to_string(signal) + " (" +
                        std::string(strsignal(signal)) + ")";
-        failure.why =
-            failure.kind == kHostMemory ? "the host ran out of memory" : evidence.last_line;
+        failure.why = failure.kind == kHostMemory ? "the host ran out of memory"
+                      : is_sent_from_outside(signal)
+                          ? "another process sent it, or the kernel, and not for lack of memory as "
+                            "far as can be seen"
+                          : last_words(evidence);
     } else {
         const int code = WIFEXITED(evidence.wait_status) ? WEXITSTATUS(evidence.wait_status) : 1;
         failure.kind = class_of_exit_code(code);
         failure.what = "it ended by itself with exit " + std::to_string(code) + ", " +
                        std::string(name_of(failure.kind));
-        failure.why = evidence.last_line;
+        failure.why = last_words(evidence);
     }
     failure.fix = fix_of(failure.kind);
     return failure;

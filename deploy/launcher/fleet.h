@@ -231,15 +231,17 @@ struct Announce {  // state changed: tell the router, the board, the metrics and
 struct GuardRouterPort {  // close connections to the router's port until it runs again
     bool is_guarded;
 };
-struct Say {  // one line for the log
+struct ShowStop {};  // tell the operator what a stop waits for
+struct Say {         // one line for the log
     std::string text;
     bool is_warning = false;
 };
 struct Exit {
     int code;
 };
-using Action = std::variant<MeasureMemory, TakeFileLock, DropFileLock, SpawnReplica, SpawnRouter,
-                            SignalReplica, SignalRouter, Announce, GuardRouterPort, Say, Exit>;
+using Action =
+    std::variant<MeasureMemory, TakeFileLock, DropFileLock, SpawnReplica, SpawnRouter,
+                 SignalReplica, SignalRouter, Announce, GuardRouterPort, ShowStop, Say, Exit>;
 
 /// Applies `event` to `fleet` and returns what is to be done, in order.
 std::vector<Action> plan(Fleet& fleet, const Event& event, TimePoint now);

@@ -1,19 +1,12 @@
 #include "deploy/launcher/gpu_plan.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <sstream>
-#include <system_error>
-
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "deploy/launcher/gpu_choice.h"
 #include "deploy/launcher/gpu_monitor.h"
-#include "deploy/launcher/spawn.h"
+#include "deploy/launcher/program_output.h"
 
 namespace deploy {
 namespace {
@@ -21,39 +14,13 @@ namespace {
 /// Context, code and page tables of a process on a card, before it allocates: about 500 MB on an
 /// H200. What it plans with is what is free after that, so only its neighbours must be spared it.
 constexpr std::uint64_t kContextBytes = std::uint64_t{768} << 20;
-constexpr int kAnswerWaitMs = 10'000;
-constexpr std::size_t kAnswerBytesMax = 64 * 1024;
 /// Without a power reading a card rests this long after its self-test.
 constexpr int kBlindSettleMs = 3'000;
 
-/// What the program prints, empty when it does not end well or in time.
-std::string output_of(const std::string& program, const std::vector<std::string>& argv) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return "";
-    const UniqueFd read_end(ends[0]);
-    UniqueFd write_end(ends[1]);
-    SpawnRequest request{.program = program, .argv = argv};
-    request.output_fd = write_end.get();
-    std::string text;
-    try {
-        const SpawnedProcess process = spawn(request);
-        write_end.reset();
-        pollfd wanted{.fd = read_end.get(), .events = POLLIN, .revents = 0};
-        char bytes[4096];
-        bool is_complete = false;
-        while (text.size() < kAnswerBytesMax && ::poll(&wanted, 1, kAnswerWaitMs) > 0) {
-            const ssize_t got = ::read(read_end.get(), bytes, sizeof bytes);
-            is_complete = got == 0;
-            if (got <= 0) break;
-            text.append(bytes, static_cast<std::size_t>(got));
-        }
-        if (!is_complete) send_signal(process, SIGKILL);
-        int status = 0;
-        ::waitpid(process.pid, &status, 0);
-        return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "";
-    } catch (const std::system_error&) {
-        return "";
-    }
+/// Empty when the program does not end well.
+std::string text_of_architectures(const std::string& replica_program) {
+    const auto output = output_of(replica_program, {"--gpu-architectures"});
+    return output && output->exit_code == 0 ? output->text : "";
 }
 
 Failure driver_failure(std::string why, std::string fix) {
@@ -107,7 +74,7 @@ tl::expected<std::unique_ptr<DeviceMonitor>, Failure> plan_gpus(LaunchPlan& plan
 }  // namespace
 
 std::vector<std::string> architectures_of(const std::string& replica_program) {
-    std::istringstream words(output_of(replica_program, {"--gpu-architectures"}));
+    std::istringstream words(text_of_architectures(replica_program));
     std::vector<std::string> all;
     for (std::string word; words >> word;) {
         // An older program prints its help instead.

@@ -13,8 +13,9 @@
 namespace deploy {
 namespace {
 
-constexpr std::array<std::string_view, 9> kCommands{
-    "up", "down", "status", "why", "retry", "restart", "drain", "undrain", "check-config"};
+constexpr std::array<std::string_view, 10> kCommands{"up",     "down",        "status", "why",
+                                                     "retry",  "restart",     "drain",  "undrain",
+                                                     "reload", "check-config"};
 
 /// A misspelt subcommand is answered with the nearest one.
 void check_command_word(int argc, const char* const* argv) {
@@ -71,8 +72,10 @@ int run(int argc, const char* const* argv) {
     up.add_option_function<std::string>(
         "MODEL", [&line](const std::string& text) { line.sources.flags["model"] = text; },
         "GGUF file");
-    CLI::App& check = add_command(app, line, "check-config",
-                                  "Print every effective value with its origin", run_check_config);
+    CLI::App& check =
+        add_command(app, line, "check-config",
+                    "Check all settings, the router's too, and print every value with its origin",
+                    run_check_config);
     for (const Setting& setting : settings()) {
         add_flag_of(up, line, setting);
         add_flag_of(check, line, setting);
@@ -85,8 +88,14 @@ int run(int argc, const char* const* argv) {
     status.add_flag("--json", line.is_json, "Everything, as JSON");
     CLI::App& down =
         add_command(app, line, "down", "Stop the fleet; returns when nothing is left", run_down);
+    CLI::App& reload = add_command(
+        app, line, "reload",
+        "Read API keys and TLS files again, as SIGHUP to `up` does; nothing else: other settings "
+        "take effect at the next start",
+        run_reload);
     add_flag_of(status, line, folder);
     add_flag_of(down, line, folder);
+    add_flag_of(reload, line, folder);
 
     const auto add_replica_command = [&](const std::string& name, const std::string& help,
                                          std::function<int(const LoadedConfig&)> todo) {
@@ -99,8 +108,8 @@ int run(int argc, const char* const* argv) {
     for (const auto& [name, help] :
          {std::pair{"retry", "Start a quarantined replica again"},
           std::pair{"restart", "Drain, stop and load a replica again"},
-          std::pair{"drain", "Take a replica out: finish its work, stop it"},
-          std::pair{"undrain", "Bring a drained replica back"}}) {
+          std::pair{"drain", "Take a replica out: finish its work, end its process"},
+          std::pair{"undrain", "Bring a drained replica back, wherever it was drained"}}) {
         add_replica_command(name, help, [&line, word = std::string(name)](const LoadedConfig& c) {
             return run_order(c, word, line.replica);
         });

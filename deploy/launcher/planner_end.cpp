@@ -354,6 +354,7 @@ void Planner::stop_asked() {
         return;
     }
     say("stopping: the router drains");
+    act(ShowStop{});
     router.state = RouterState::kDraining;
     router.since = now_;
     router.deadline =

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 #include <system_error>
 
 #include <boost/asio/co_spawn.hpp>
@@ -45,6 +46,7 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
       slots_(static_cast<std::size_t>(plan_.config.replica_count)) {
     fleet_.limits.settle = plan_.settle;
     announcer_.on_drain_order = [this](const auto& order) { on_drain_at_router(order); };
+    announcer_.on_reload_report = [this](const auto& report) { reload_report_ = report; };
     announcer_.on_bad_line = [this](const std::string& line) {
         console_.log("warn", "launcher", "the router said nonsense: " + proto::printable(line));
     };
@@ -62,6 +64,7 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
     facts_.metrics_port = plan_.metrics_port;
     facts_.runtime_dir = plan_.runtime_dir;
     facts_.model_bytes = plan_.model_bytes;
+    facts_.config_digest = digest_of(plan_.config);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         ReplicaFacts facts;
         facts.port = plan_.replica_sockets[i].port;
@@ -141,7 +144,8 @@ void Supervisor::wait_for_signal() {
 
 /// The keys are the router's; one that starts just now reads them anyway.
 void Supervisor::reload_router() {
-    console_.log("info", "launcher", "HUP received: the router reads its keys and TLS files again");
+    console_.log("info", "launcher", "the router reads its keys and TLS files again");
+    reload_report_.reset();
     if (router_) router_->signal(SIGHUP);
 }
 
@@ -171,6 +175,21 @@ void Supervisor::do_action(const SignalReplica& action) {
 
 void Supervisor::do_action(const SignalRouter& action) {
     if (router_) router_->signal(action.signal);
+}
+
+void Supervisor::do_action(const ShowStop&) {
+    int requests = 0;
+    for (const Replica& replica : fleet_.replicas)
+        requests += replica.running + replica.waiting;
+    if (requests == 0) {
+        console_.print("stopping");
+        return;
+    }
+    std::ostringstream seconds;
+    seconds << plan_.config.drain_deadline_s;
+    console_.print("stopping: " + std::to_string(requests) +
+                   (requests == 1 ? " request ends" : " requests end") + " first, at most " +
+                   seconds.str() + " s; another Ctrl-C or TERM cuts them off");
 }
 
 void Supervisor::do_action(const Say& action) {

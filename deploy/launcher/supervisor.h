@@ -77,6 +77,9 @@ public:
     nlohmann::json status_now() const;
     /// Asks every serving replica for fresh numbers first; at most half a second.
     boost::asio::awaitable<nlohmann::json> fresh_status();
+    /// Has the router read its keys and TLS files again, and answers what came of it:
+    /// {"ok":true,"done":[…]}, or the error. At most kReloadWait.
+    boost::asio::awaitable<nlohmann::json> reload();
     std::string scrape();
     const std::optional<Failure>& ending() const { return fleet_.ending; }
 
@@ -107,6 +110,7 @@ private:
     void do_action(const SignalRouter& action);
     void do_action(const Announce& action);
     void do_action(const GuardRouterPort& action);
+    void do_action(const ShowStop& action);
     void do_action(const Say& action);
     void do_action(const Exit& action);
 
@@ -150,6 +154,7 @@ private:
     std::shared_ptr<Child> router_;
     std::unique_ptr<boost::asio::posix::stream_descriptor> router_guard_;
     std::deque<Event> events_;
+    std::optional<proto::ReloadReport> reload_report_;  // of the last reload, once it is there
     bool is_planning_ = false;
     bool is_ready_said_ = false;
     bool is_board_over_ = false;

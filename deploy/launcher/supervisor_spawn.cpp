@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <sstream>
 #include <system_error>
 
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "deploy/launcher/prepare.h"
 #include "deploy/launcher/supervisor.h"
 
 namespace deploy {
@@ -28,12 +28,6 @@ Pipe make_pipe() {
         throw std::system_error(errno, std::generic_category(), "pipe");
     }
     return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-std::string seconds_text(double seconds) {
-    std::ostringstream text;
-    text << seconds;
-    return text.str();
 }
 
 }  // namespace
@@ -92,6 +86,7 @@ SpawnRequest Supervisor::replica_request(int replica) const {
     add_chosen("--checkpoint-memory-mib", config.checkpoint_memory_mib);
     add_chosen("--queued-tokens-max", config.queued_tokens_max);
     add_chosen("--step-time-target-ms", config.step_time_target_ms);
+    add("--config-digest", facts_.config_digest);
     for (const std::string& kernel : config.require_kernels)
         add("--require-kernels", kernel);
     for (const std::string& kernel : config.disable_kernels)
@@ -156,33 +151,15 @@ void Supervisor::do_action(const SpawnReplica& action) {
 
 /// Descriptors: 3 the listening socket, 4 announcements, 5 the death pipe, 6 the internal key.
 void Supervisor::do_action(const SpawnRouter&) {
-    const Config& config = plan_.config;
     try {
         SpawnRequest request;
         request.program = plan_.router_program;
         request.has_listen_socket = true;
         request.death_signal = SIGTERM;
         request.ignored_signal = SIGHUP;  // until it listens for it: a reload must not end it
-        request.argv = {"--announce-fd",      "4",
-                        "--death-fd",         "5",
-                        "--internal-key-fd",  "6",
-                        "--drain-grace-s",    seconds_text(config.drain_grace_s),
-                        "--drain-deadline-s", seconds_text(config.drain_deadline_s),
-                        "--admin-socket",     admin_socket_path(plan_.runtime_dir),
-                        "--last-good-dir",    plan_.runtime_dir,
-                        "--layout",           config.layout};
-        if (!config.keys_file.empty()) {
-            request.argv.insert(request.argv.end(), {"--keys-file", config.keys_file});
-        }
-        if (config.insecure_no_auth) request.argv.emplace_back("--insecure-no-auth");
-        if (!config.tls_cert.empty()) {
-            request.argv.insert(request.argv.end(),
-                                {"--tls-cert", config.tls_cert, "--tls-key", config.tls_key});
-        }
-        request.argv.insert(request.argv.end(), config.router_settings.begin(),
-                            config.router_settings.end());
-        request.argv.insert(request.argv.end(), config.router_args.begin(),
-                            config.router_args.end());
+        request.argv = {"--announce-fd", "4", "--death-fd", "5", "--internal-key-fd", "6"};
+        const auto settings = router_arguments(plan_.config, plan_.runtime_dir);
+        request.argv.insert(request.argv.end(), settings.begin(), settings.end());
         Pipe output = make_pipe();
         const UniqueFd key = memfd_with(plan_.internal_key);
         const UniqueFd announcements = announcer_.open();

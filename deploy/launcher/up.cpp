@@ -1,8 +1,6 @@
 // `quadriga up`: everything that can fail is tried before the first process starts, in this order:
 // model, who may come in, programs, devices, runtime folder, leftovers, sockets.
 #include <csignal>
-#include <filesystem>
-#include <optional>
 
 #include <boost/asio/io_context.hpp>
 #include <fcntl.h>
@@ -13,10 +11,9 @@
 #include "deploy/launcher/control.h"
 #include "deploy/launcher/gpu_plan.h"
 #include "deploy/launcher/port_holder.h"
-#include "deploy/launcher/spawn.h"
+#include "deploy/launcher/prepare.h"
 #include "deploy/launcher/supervisor.h"
 #include "proto/http_server.h"
-#include "proto/regular_file.h"
 #include "proto/route_table.h"
 
 namespace deploy {
@@ -31,53 +28,9 @@ void check_model(const Config& config) {
          .fix = "quadriga up MODEL.gguf"});
 }
 
-/// A file that a setting names, if it names one.
-void check_file(const std::string& setting, const std::string& path) {
-    if (path.empty()) return;
-    const std::optional<std::string> error = proto::regular_file_error(path);
-    if (!error) return;
-    throw StartError({.kind = FailureClass::kConfig,
-                      .what = setting + ": the file " + path + " cannot be read",
-                      .why = *error,
-                      .fix = "correct " + setting + ", or the rights of that file"});
-}
-
-/// Whoever can reach a server without keys can use it; the router refuses that too, but only once
-/// it runs.
-void check_exposure(const Config& config) {
-    check_file("keys_file", config.keys_file);
-    check_file("tls_cert", config.tls_cert);
-    check_file("tls_key", config.tls_key);
-    if (!config.keys_file.empty()) return;
-    if (config.insecure_no_auth || is_loopback(config.host)) return;
-    throw StartError({.kind = FailureClass::kConfig,
-                      .what = "host " + config.host + " would serve everybody who can reach it",
-                      .why = "it is not a loopback address, and there are no API keys",
-                      .fix = "give --keys-file FILE, or --host 127.0.0.1, or, if you mean it, "
-                             "--insecure-no-auth"});
-}
-
 std::string exposure_text(const Config& config) {
     return std::string(is_loopback(config.host) ? "loopback, " : "open to the network, ") +
            (config.keys_file.empty() ? "no key" : "needs a key");
-}
-
-/// `configured`, else `name` beside this executable.
-std::string find_program(const std::string& configured, const std::string& name) {
-    std::string path = configured;
-    if (path.empty()) {
-        std::error_code error;
-        const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-        path = (self.parent_path() / name).string();
-    }
-    if (::access(path.c_str(), X_OK) != 0) {
-        throw StartError({.kind = FailureClass::kInternal,
-                          .what = "the program " + path + " cannot be run",
-                          .why = "it is not there, or not executable",
-                          .fix = "build it, or name another with --" +
-                                 name.substr(std::string("quadriga-").size()) + "-program"});
-    }
-    return path;
 }
 
 [[noreturn]] void refuse_second(const std::string& runtime_dir, const std::string& holder) {
@@ -98,22 +51,6 @@ std::string set_text(const std::vector<int>& cpus) {
     if (cpus.empty()) return "shared";
     if (cpus.size() == 1) return std::to_string(cpus.front());
     return std::to_string(cpus.front()) + "-" + std::to_string(cpus.back());
-}
-
-/// Cores and threads: disjoint sets, unless more threads are asked for than a share has.
-void plan_cpus(LaunchPlan& plan) {
-    if (plan.is_cuda()) {  // a GPU's replica has few threads of its own
-        plan.cpus.resize(plan.gpus.size());
-        plan.threads.resize(plan.gpus.size(), 0);
-        return;
-    }
-    plan.cpus = core_sets(usable_cpus(), plan.config.replica_count);
-    for (std::vector<int>& cpus : plan.cpus) {
-        const int share = std::max(1, static_cast<int>(cpus.size()));
-        const int asked = plan.config.threads_per_replica;
-        if (asked > share) cpus.clear();
-        plan.threads.push_back(asked > 0 ? asked : share);
-    }
 }
 
 /// "cpu, 1 thread each, cores 0, 1" or "cuda, GPUs 0 NVIDIA H200, 1 NVIDIA H200"
@@ -145,7 +82,11 @@ void print_plan(Console& console, const LaunchPlan& plan, const std::string& url
                   bytes_text(plan.model_bytes) + ")");
     console.print("fit      " + monitor.measure(0, plan.need_bytes()).note + ", before each load");
     console.print("url      " + url + "/v1 (" + exposure_text(config) + ")");
-    console.print("try      curl -s " + url + "/v1/models" +
+    console.print("         " + url + "/dashboard");
+    // A certificate that vouches for itself, or one of an own authority, is known by its file
+    // alone.
+    const std::string trust = config.tls_cert.empty() ? "" : " --cacert " + config.tls_cert;
+    console.print("try      curl -s" + trust + " " + url + "/v1/models" +
                   (config.keys_file.empty() ? "" : " -H \"Authorization: Bearer $KEY\""));
     console.print("         quadriga status --runtime-dir " + plan.runtime_dir +
                   "; metrics on http://127.0.0.1:" + std::to_string(plan.metrics_port) +
@@ -206,11 +147,7 @@ int run_up(const LoadedConfig& loaded) {
     check_model(config);
     check_exposure(config);
     plan.model_bytes = model_bytes(config.model);
-    plan.config.model = std::filesystem::absolute(config.model).string();
-    for (std::string* path :
-         {&plan.config.keys_file, &plan.config.tls_cert, &plan.config.tls_key}) {
-        if (!path->empty()) *path = std::filesystem::absolute(*path).string();
-    }
+    make_paths_absolute(plan.config);
     plan.replica_program = find_program(config.replica_program, "quadriga-replica");
     plan.router_program = find_program(config.router_program, "quadriga-router");
     if (config.settle_s > 0) {

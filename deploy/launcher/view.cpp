@@ -123,6 +123,21 @@ std::string percent_text(std::int64_t part, std::int64_t whole) {
     return whole <= 0 ? "-" : std::to_string((100 * part + whole / 2) / whole) + "%";
 }
 
+/// "3f9ac1" of "sha256:3f9ac1…"
+std::string short_digest(const std::string& digest) {
+    constexpr std::size_t kDigits = 6;
+    const std::size_t colon = digest.find(':');
+    return colon == std::string::npos ? "-" : digest.substr(colon + 1, kDigits);
+}
+
+/// Without work there is no step to wait for, and the age of the last one says nothing.
+std::string step_age_text(const json& work) {
+    if (work.at("running") == 0) return "idle";
+    constexpr std::int64_t kMsMax = 10'000;
+    const auto age_ms = work.at("step_age_ms").get<std::int64_t>();
+    return age_ms < kMsMax ? std::to_string(age_ms) + " ms" : std::to_string(age_ms / 1000) + " s";
+}
+
 /// Columns as wide as their widest cell, two blanks between.
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
     std::vector<std::size_t> widths;
@@ -172,7 +187,7 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
     };
     switch (replica.state) {
         case ReplicaState::kWaitVram:
-            return replica.memory_note;
+            return replica.memory_note.empty() ? "" : "waits for memory: " + replica.memory_note;
         case ReplicaState::kWaitLock:
             if (fleet.lock.holder == index) {
                 return fleet.lock.waits_for.empty()
@@ -225,6 +240,7 @@ json status_json(const Fleet& fleet, const FleetFacts& facts, const Config& conf
     out["model"] = config.served_name;
     out["model_file"] = config.model;
     out["layout"] = config.layout;
+    out["config_digest"] = facts.config_digest;
     out["is_stopping"] = fleet.phase >= FleetPhase::kDraining;
     out["router"] = {{"state", name_of(fleet.router.state)},
                      {"pid", fleet.router.pid},
@@ -254,7 +270,8 @@ std::string status_table(const json& status) {
         status.at("layout").get<std::string>() + "   model " +
         status.at("model").get<std::string>() + "   running " +
         std::to_string(status.at("running").get<int>()) + "   waiting " +
-        std::to_string(status.at("waiting").get<int>()) +
+        std::to_string(status.at("waiting").get<int>()) + "   config " +
+        short_digest(status.value("config_digest", std::string())) +
         (status.at("is_stopping").get<bool>() ? "   STOPPING" : "") + "\n";
     std::vector<std::vector<std::string>> rows{
         {"REPLICA", "DEVICE", "STATE", "SINCE", "RUN/SLOTS", "KV", "STEP AGE", "NOTE"}};
@@ -271,7 +288,7 @@ std::string status_table(const json& status) {
                           std::to_string(work->at("sequences_max").get<int>()));
             row.push_back(percent_text(work->at("kv_blocks_used").get<std::int64_t>(),
                                        work->at("kv_blocks_total").get<std::int64_t>()));
-            row.push_back(std::to_string(work->at("step_age_ms").get<std::int64_t>()) + " ms");
+            row.push_back(step_age_text(*work));
         } else {
             row.insert(row.end(), {"-", "-", "-"});
         }

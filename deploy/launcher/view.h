@@ -33,6 +33,7 @@ struct FleetFacts {
     std::uint16_t router_port = 0;
     std::uint16_t metrics_port = 0;
     std::string runtime_dir;
+    std::string config_digest;  // "sha256:…" of the settings of this start
     std::uint64_t model_bytes = 0;
     TimePoint started_at{};
     std::vector<ReplicaFacts> replicas;

@@ -1,6 +1,7 @@
 #include "router/dashboard/dashboard.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <map>
 #include <tuple>
@@ -16,6 +17,15 @@ namespace asio = boost::asio;
 
 constexpr std::string_view kPage = "index.html";
 constexpr std::string_view kPagePath = "/dashboard";
+/// Other spellings of the page's address and where they lead. Relative, so that they also hold
+/// behind a proxy that serves us under a path of its own.
+struct OtherSpelling {
+    std::string_view path, location;
+};
+constexpr std::array<OtherSpelling, 3> kOtherSpellings{{{"/", "dashboard"},
+                                                        {"/dashboard/", "../dashboard"},
+                                                        {"/dashboard/index.html", "../dashboard"}}};
+constexpr int kTemporaryRedirect = 307;
 /// Nothing but our own files and our own API; no inline code, no frames around us.
 constexpr std::string_view kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -61,7 +71,10 @@ bool is_generation(Endpoint endpoint) {
 }  // namespace
 
 bool is_page_path(std::string_view path) {
-    if (!path.starts_with(kPagePath)) return false;  // as nearly all do
+    if (path != "/" && !path.starts_with(kPagePath)) return false;  // as nearly all do
+    if (std::ranges::find(kOtherSpellings, path, &OtherSpelling::path) != kOtherSpellings.end()) {
+        return true;
+    }
     const std::span<const PageFile> files = page_files();
     return std::any_of(files.begin(), files.end(),
                        [path](const PageFile& file) { return path_of(file) == path; });
@@ -80,6 +93,15 @@ void Dashboard::add_routes(proto::RouteTable& routes) {
                        proto::HttpResponse response = file_response(file);
                        (void)co_await exchange.send(std::move(response));
                    });
+    }
+    for (const OtherSpelling& spelling : kOtherSpellings) {
+        routes.add(
+            "GET", std::string(spelling.path),
+            [&spelling](proto::HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+                proto::HttpResponse response = proto::text_response("", kTemporaryRedirect);
+                response.headers.set("location", std::string(spelling.location));
+                (void)co_await exchange.send(std::move(response));
+            });
     }
     routes.add("GET", "/dashboard/state",
                [this](proto::HttpExchange& exchange, std::string) -> asio::awaitable<void> {

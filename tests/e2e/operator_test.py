@@ -6,6 +6,7 @@ A stream that runs finishes, new requests go elsewhere, nobody gets an error; la
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -67,6 +68,30 @@ class OperatorTest(unittest.TestCase):
                                 capture_output=True, text=True, timeout=60 * PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
+
+    def test_a_configuration_is_checked_without_a_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "quadriga.toml")
+
+            def check(text):
+                file.write_text(text)
+                result = subprocess.run([str(BIN / "quadriga"), "check-config", "--config", str(file), "--backend", "cpu",
+                                         "--runtime-dir", folder], capture_output=True, text=True, timeout=60 * PATIENCE)
+                return result.returncode, result.stdout + result.stderr
+
+            code, text = check("context = 4096\n[router]\nping_s = 5\n")
+            self.assertEqual(code, 0, text)
+            for line in (r"context = 4096 +# file .*:1", r"router\.ping_s = 5 +# file .*:3", r"router\.connect_s = 1 +# default",
+                         r'replica_program = "" +# default; here ".*quadriga-replica"', r"threads_per_replica = 0 +# default; here [1-9]",
+                         r"# digest of all this: sha256:[0-9a-f]{64}"):
+                self.assertRegex(text, line)
+            for wrong, word in (("[router]\nping = 5\n", "ping"), ("[router]\nping_s = -1\n", "ping-s"),
+                                ("[router]\nping_s = \"x\"\n", "ping-s"), ("[router]\nadmin_listen = \"127.0.0.1:0\"\n", "admin-keys-file"),
+                                ("keys_file = \"/no/such\"\n", "/no/such"), ("keys_file = \"%s\"\n" % file, "key file"),
+                                ("host = \"0.0.0.0\"\n", "--keys-file"), ("prot = 1\n", "did you mean 'port'")):
+                code, text = check(wrong)
+                self.assertEqual(code, 2, wrong + text)
+                self.assertIn(word, text)
 
     def asked(self, fleet):
         """The replica that a small question goes to."""

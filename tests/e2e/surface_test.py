@@ -14,7 +14,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from fleet import PATIENCE, Fleet, wait_until  # noqa: E402
+from fleet import BIN, PATIENCE, Fleet, wait_until  # noqa: E402
 
 KEY = "open sesame"
 
@@ -111,8 +111,17 @@ class SurfaceTest(unittest.TestCase):
                 fleet.process.send_signal(signal.SIGHUP)
                 wait_until(lambda: fleet.models() == 401, "the new certificate and the new keys are in use", 30)
                 write(fleet.keys, key_table("alice", KEY))
-                fleet.process.send_signal(signal.SIGHUP)
-                wait_until(lambda: fleet.models() == 200, "and the old key again", 30)
+                run = str(pathlib.Path(fleet.folder, "run"))
+                result = subprocess.run([str(BIN / "quadriga"), "reload", "--runtime-dir", run], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("keys: 1", result.stdout)
+                self.assertIn("tls: ", result.stdout)
+                self.assertEqual(fleet.models(), 200, "and the old key again")
+                write(fleet.keys, "a slip of the editor")
+                result = subprocess.run([str(BIN / "quadriga"), "reload", "--runtime-dir", run], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(str(fleet.keys), result.stderr)
+                self.assertEqual(fleet.models(), 200, "the old keys stay")
 
             self.assertEqual(fleet.replica_pids(), loaded, "no replica was loaded again")
             socket_path = pathlib.Path(fleet.folder, "run", "router-admin.sock")

@@ -209,6 +209,33 @@ TEST_F(LauncherTest, TheRouterGetsTheKeyFileAndAHangupReachesItAlone) {
     EXPECT_EQ(events("replica 0", "start").size(), 1U);
 }
 
+TEST_F(LauncherTest, ReloadSaysWhatCameOfIt) {
+    const auto say_on_hangup = [&](const std::string& line) {
+        json launch, launches;
+        launch["tell_on_hup"] = line;
+        launches["router"] = json::array({launch});
+        script(launches);
+    };
+    say_on_hangup(R"({"reloaded":["keys: 2"],"errors":[]})");
+    up({}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready"));
+    EXPECT_EQ(command({"reload"}), 0);
+    EXPECT_THAT(read("command.out"), HasSubstr("read again  keys: 2"));
+    EXPECT_EQ(events("router", "hup").size(), 1U);
+    EXPECT_EQ(command({"down"}), 0);
+    EXPECT_EQ(wait_for_end(), 0);
+    say_on_hangup(R"({"reloaded":["keys: 2"],"errors":["the certificate is none"]})");
+    up({}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready", 2));
+    EXPECT_EQ(command({"reload"}), 2);
+    EXPECT_THAT(read("command.out"), HasSubstr("read again  keys: 2"));
+    EXPECT_THAT(read("command.err"), HasSubstr("the certificate is none"));
+    EXPECT_EQ(command({"down"}), 0);
+    EXPECT_EQ(wait_for_end(), 0);
+    EXPECT_EQ(command({"reload"}), 1);
+    EXPECT_THAT(read("command.err"), HasSubstr("no launcher is running"));
+}
+
 TEST_F(LauncherTest, TheRouterGetsItsTlsFilesItsTableAndWhereToKeepCopies) {
     const std::string certificate = folder_ + "/cert.pem";
     const std::string key = folder_ + "/key.pem";

@@ -145,6 +145,22 @@ TEST(RouterKeysTest, AHangupReadsTheKeysAgainAndABadFileKeepsTheOldOnes) {
     EXPECT_EQ(keyed.fleet.wait_idle(), "");
 }
 
+TEST(RouterKeysTest, EverySpellingOfThePagesAddressLeadsThereWithoutAKey) {
+    KeyedFleet keyed(key_table("alice"));
+    EXPECT_EQ(get(keyed.port(), "/dashboard").status, 200);
+    for (const auto& [path, location] :
+         {std::pair{"/", "dashboard"}, std::pair{"/dashboard/", "../dashboard"},
+          std::pair{"/dashboard/index.html", "../dashboard"}}) {
+        const Answer answer = get(keyed.port(), path);
+        EXPECT_EQ(answer.status, 307) << path;
+        EXPECT_EQ(answer.header("location"), location) << path;
+        EXPECT_EQ(post(keyed.port(), path, "{}", {bearer("alice")}).status, 405) << path;
+    }
+    EXPECT_EQ(get(keyed.port(), "/dashboard/state").status, 401);
+    EXPECT_EQ(get(keyed.port(), "/index.html").status, 401);
+    EXPECT_EQ(get(keyed.port(), "/index.html", {bearer("alice")}).status, 404);
+}
+
 TEST(RouterKeysTest, AKeyFileThatIsAPipeOrNestsTooDeeplyIsRefusedWhileAllGoesOn) {
     KeyedFleet keyed(key_table("alice"));
     Child& router = keyed.fleet.router->process();
@@ -356,6 +372,38 @@ TEST(RouterKeysTest, WithoutACopyABadFilePreventsTheStart) {
         EXPECT_EQ(router.wait_exit(), 2);
         EXPECT_THAT(router.text(), HasSubstr(keys));
     }
+}
+
+TEST(RouterConfigTest, ACheckPrintsEveryValueOrSaysWhatAStartWouldRefuse) {
+    TempFolder folder;
+    const std::string keys = folder.write("keys.toml", key_table("alice"));
+    const auto check = [](std::vector<std::string> flags, Child::Listen listen) {
+        flags.insert(flags.begin(),
+                     {std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router", "--check-config"});
+        Child router(flags, listen);
+        const int code = router.wait_exit().value_or(-1);
+        return std::to_string(code) + "\n" + router.text();
+    };
+    const std::string good = check({"--keys-file", keys, "--ping-s=7.5", "--no-metrics-open",
+                                    "--cors-origins=https://a.example"},
+                                   Child::Listen::kStdout);
+    EXPECT_THAT(good, testing::StartsWith("0\n"));
+    for (const char* line : {"ping_s = 7.5\n", "metrics_open = false\n", "decision_header = true\n",
+                             "connect_s = 1\n", "queue_count_max = max(64, 4 x slots)\n",
+                             "cors_origins = https://a.example\n", "tls_cert = none\n"}) {
+        EXPECT_THAT(good, HasSubstr(line));
+    }
+    EXPECT_THAT(good, testing::Not(HasSubstr("listening")));
+    const auto refusal = [&](const std::vector<std::string>& flags) {
+        const std::string text = check(flags, Child::Listen::kStderr);
+        EXPECT_THAT(text, testing::StartsWith("2\n"));
+        return text;
+    };
+    const std::string bad_keys = folder.write("bad.toml", "nonsense");
+    EXPECT_THAT(refusal({"--keys-file", bad_keys}), HasSubstr(bad_keys));
+    EXPECT_THAT(refusal({"--ping-s=-1"}), HasSubstr("ping-s"));
+    EXPECT_THAT(refusal({"--pings-s=1"}), HasSubstr("pings-s"));
+    EXPECT_THAT(refusal({"--tls-cert", keys, "--tls-key", keys}), HasSubstr(keys));
 }
 
 }  // namespace

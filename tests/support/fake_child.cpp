@@ -20,6 +20,7 @@
 //   flood_bytes N              on stderr, at the start
 //   running N                  in its status page, whose step never moves
 //   drain_ms N                 the router's time from TERM to its end
+//   tell_on_hup "line"         said by the router to the launcher at each SIGHUP
 //   tell ["line", …]           said by the router to the launcher when replica 0 is READY
 #include <cerrno>
 #include <chrono>
@@ -234,7 +235,7 @@ private:
         signalfd_siginfo info{};
         bool is_term = false;
         while (::read(signal_fd_, &info, sizeof info) > 0) {
-            if (info.ssi_signo == SIGHUP) log("hup");
+            if (info.ssi_signo == SIGHUP) hang_up();
             is_term = is_term || info.ssi_signo == SIGTERM;
         }
         if (!is_term) return;
@@ -246,6 +247,12 @@ private:
         }
         log("exit");
         std::_Exit(0);
+    }
+
+    void hang_up() {
+        log("hup");
+        const std::string words = launch_.value("tell_on_hup", "");
+        if (!words.empty()) write_all(announce_fd(), words + "\n");
     }
 
     void answer() {

@@ -96,9 +96,27 @@ TEST(ConfigTest, TheTableOfTheRouterBecomesItsFlags) {
                     "--ping-s=7.5", "--decision-header=false", "--body-bytes-max=1024",
                     "--cors-origins=https://a.example", "--cors-origins=https://b.example"));
     EXPECT_EQ(loaded.origins.at("router.ping_s"), "file " + file.path() + ":3");
-    EXPECT_THAT(to_text(loaded), HasSubstr("router --ping-s=7.5"));
     EXPECT_THAT(refusal_of_file("[router]\nping_s = {}\n"), HasSubstr("router.ping_s"));
     EXPECT_THAT(refusal_of_file("tls_cert = \"a\"\n"), HasSubstr("tls_key is missing"));
+}
+
+TEST(ConfigTest, TheDigestTellsSettingsApartAndNotPlaces) {
+    Config config;
+    const std::string digest = digest_of(config);
+    EXPECT_THAT(digest, testing::MatchesRegex("sha256:[0-9a-f]{64}"));
+    config.runtime_dir = "/elsewhere";
+    EXPECT_EQ(digest_of(config), digest);
+    config.context = 4096;
+    EXPECT_NE(digest_of(config), digest);
+    Config routers;
+    routers.router_settings = {"--ping-s=5"};
+    EXPECT_NE(digest_of(routers), digest);
+}
+
+TEST(ConfigTest, WhatAValueComesToStandsBehindItsOrigin) {
+    const LoadedConfig loaded = load_config({});
+    const std::string text = to_text(loaded, {{"backend", "cpu: no driver"}});
+    EXPECT_THAT(text, HasSubstr("# default; here cpu: no driver\n"));
 }
 
 TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {

@@ -119,6 +119,16 @@ TEST(FleetEndTest, HostMemoryIsNamedOnlyWithEvidence) {
     EXPECT_THAT(classify({.wait_status = SIGSEGV, .last_line = "boom"}).why, HasSubstr("boom"));
 }
 
+TEST(FleetEndTest, ALineThatHasNothingToDoWithADeathIsNotItsReason) {
+    const std::string routine = "2026-11-30T12:37:31.873 info replica access method=GET status=200";
+    EXPECT_THAT(classify({.wait_status = SIGKILL, .last_line = "boom"}).why,
+                HasSubstr("another process sent it"));
+    EXPECT_EQ(classify({.wait_status = SIGSEGV, .last_line = routine}).why, "");
+    EXPECT_EQ(classify({.wait_status = 1 << 8, .last_line = routine}).why, "");
+    const std::string error = "2026-11-30T12:37:31.873 error replica device lost, more info below";
+    EXPECT_EQ(classify({.wait_status = 1 << 8, .last_line = error}).why, error);
+}
+
 TEST(FleetEndTest, AWedgedReplicaIsKilledAndALongPrefillIsNot) {
     FleetWorld world(2);
     world.all_ready();

@@ -134,6 +134,8 @@ private:
             is_router_guarded = guard->is_guarded;
         } else if (const auto* line = std::get_if<Say>(&action)) {
             said.push_back(line->text);
+        } else if (std::holds_alternative<ShowStop>(action)) {
+            said.emplace_back("what a stop waits for");
         } else {
             exit_code = std::get<Exit>(action).code;
         }

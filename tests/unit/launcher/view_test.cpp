@@ -43,6 +43,13 @@ TEST(ViewTest, TheTableTellsStateWorkAndWhatIsWaitedFor) {
     const nlohmann::json status = status_json(world.fleet, facts, Config{}, world.now);
     const std::string table = status_table(status);
     EXPECT_THAT(table, ContainsRegex("0 +CPU-0 +READY +00:00 +2/8 +31% +12 ms"));
+    facts.replicas[0].status->step_age_ms = 61'000;
+    const auto table_now = [&] {
+        return status_table(status_json(world.fleet, facts, Config{}, world.now));
+    };
+    EXPECT_THAT(table_now(), ContainsRegex("2/8 +31% +61 s"));
+    facts.replicas[0].status->running = 0;
+    EXPECT_THAT(table_now(), ContainsRegex("0/8 +31% +idle"));
     EXPECT_THAT(table, HasSubstr("QUARANTINED"));
     EXPECT_THAT(table, HasSubstr("'quadriga why 1'"));
     EXPECT_THAT(table, HasSubstr("5.0 MiB of 10 MiB, holds the load lock"));
@@ -66,6 +73,9 @@ TEST(BoardTest, ShowsStateBytesAndTimePerReplica) {
     EXPECT_THAT(rows[0], HasSubstr("READY       [########################]"));
     EXPECT_THAT(rows[1], HasSubstr("LOADING     [############            ] 00:03  50 B of 100 B"));
     EXPECT_THAT(rows[2], HasSubstr("WAIT_LOCK   [                        ] 00:03"));
+    world.say_phase(1, ReplicaState::kWarming, 1, 4);  // each phase has a bar of its own
+    EXPECT_THAT(board_rows(world.fleet, world.now, false)[1],
+                HasSubstr("WARMING     [######      "));
     EXPECT_THAT(rows[0], Not(HasSubstr("\x1b")));
     EXPECT_THAT(board_rows(world.fleet, world.now, true)[0], HasSubstr("\x1b[32m"));
 }
