@@ -70,7 +70,8 @@ ScratchPlan scratch_plan(const ScratchQuery& query) {
     plan.attention_parts = attention_parts_floats(query.multiprocessors) * kFloatBytes;
     plan.attention_arrivals = kAttentionArrivals * kFloatBytes;
     plan.sampling = sample_rules_bytes(limits.logit_rows) + sample_drawn_bytes(limits.logit_rows);
-    plan.delta_chunk = delta_chunk_scratch_bytes(limits);
+    // There is no delta_chunk for sm_70.
+    if (!query.with_lanes) plan.delta_chunk = delta_chunk_scratch_bytes(limits);
     plan_prefill(query, plan);
     return plan;
 }
