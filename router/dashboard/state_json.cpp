@@ -300,6 +300,7 @@ Json replica_json(const Replica& replica, const ReplicaFacts* facts, Clock::time
               {"instance", string_or_null(replica.instance())},
               {"died_s", age_or_null(replica.died_at, now)},
               {"is_degraded", replica.status && replica.status->degraded},
+              {"is_drained", replica.drain_asked_at.has_value()},
               {"in_flight", replica.account ? replica.account->sequences() : 0}};
     // What the launcher is doing with it, in its own words, where there is a launcher.
     json["launcher_state"] =

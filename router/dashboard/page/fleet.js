@@ -46,9 +46,11 @@ class Tile {
     const state = replica.is_degraded && replica.state === "READY" ? "DEGRADED" : replica.state;
     this.node.dataset.state = state;
     const launcher = replica.launcher_state;
-    set_text(this.state, launcher && launcher !== "READY" && state !== "READY" ? `${state} · ${launcher}` : state);
+    const says_more = launcher && launcher !== "READY" && launcher !== state && state !== "READY";
+    set_text(this.state, says_more ? `${state} · ${launcher}` : state);
     const eta = replica.state === "STARTING" && replica.eta_s ? `, ready in about ${duration(replica.eta_s)}` : "";
-    set_text(this.since, `since ${duration(replica.since_s)}${eta}`);
+    const drained = replica.is_drained ? ", drained by an operator" : "";
+    set_text(this.since, `since ${duration(replica.since_s)}${eta}${drained}`);
     set_text(this.instance, replica.instance ?? "no instance");
 
     const is_known = replica.slots !== null;
@@ -66,7 +68,9 @@ class Tile {
     set("queued", rate(replica.queued_tokens, "tokens"));
     set("prefill", rate(replica.prefill_tokens_per_s, "tokens/s"));
     set("decode", rate(replica.decode_tokens_per_s, "tokens/s"));
-    set("step", replica.step_age_s === null ? DASH : milliseconds(1000 * replica.step_age_s));
+    // Without work there is no step to wait for.
+    const step_age = replica.running === 0 ? "idle" : milliseconds(1000 * replica.step_age_s);
+    set("step", replica.step_age_s === null ? DASH : step_age);
     set("death", replica.died_s === null ? "none seen" : `${duration(replica.died_s)} ago`);
     const readings = [rate(replica.watts, "W"), rate(replica.celsius, "°C")].filter((text) => text !== DASH);
     set("power", readings.length > 0 ? readings.join(", ") : DASH);

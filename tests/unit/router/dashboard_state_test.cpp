@@ -73,6 +73,17 @@ TEST(DashboardStateTest, WhatIsNotKnownIsNull) {
     }
 }
 
+TEST(DashboardStateTest, ADrainIsShownAlsoWhenTheProcessHasEnded) {
+    ReplicaSet set = one_ready();
+    EXPECT_EQ(replica_json(*set.find(0), nullptr, kNow)["is_drained"], false);
+    (void)set.set_drain(0, true, kNow);
+    EXPECT_EQ(replica_json(*set.find(0), nullptr, kNow)["state"], "DRAINING");
+    set.on_gone(0, kNow + seconds(5));
+    const Json json = replica_json(*set.find(0), nullptr, kNow + seconds(6));
+    EXPECT_EQ(json["state"], "DOWN");
+    EXPECT_EQ(json["is_drained"], true);
+}
+
 TEST(DashboardStateTest, ADeathIsRememberedOverTheRestart) {
     ReplicaSet set = one_ready();
     set.on_gone(0, kNow + seconds(5));
