@@ -286,6 +286,7 @@ TEST(RouterKeysTest, AKeyWithMoreWeightIsServedMore) {
     for (const auto& client : waiting)
         EXPECT_EQ(client->read_answer().status, 200);
     // Of the first eight arrivals after the one that ran, alice's are three quarters or more.
+    ASSERT_TRUE(keyed.fleet.fakes[0]->process().wait_count("arrival ", 1 + 2 * kEach));
     const std::string log = keyed.fleet.fakes[0]->process().text();
     int alice = 0;
     int seen = 0;
