@@ -59,24 +59,37 @@ bool decode_fits(const AttentionArgs& args) {
     return prefill_fits(args) && args.n_h / args.n_kv <= kAttentionHeadGroupMax;
 }
 
+/// Sequences of the step with at most, and with more than, so many rows as attention_decode takes.
+struct SequenceKinds {
+    bool has_steps = false;
+    bool has_chunks = false;
+    std::int32_t step_rows_max = 0;  // of the former
+};
+SequenceKinds kinds_of(const StepDescriptor& step) {
+    SequenceKinds kinds;
+    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
+        const std::int32_t rows = step.row_begin[s + 1] - step.row_begin[s];
+        if (is_attention_step(rows)) {
+            kinds.has_steps = true;
+            kinds.step_rows_max = std::max(kinds.step_rows_max, rows);
+        }
+        kinds.has_chunks |= rows > kAttentionStepRowsMax;
+    }
+    return kinds;
+}
+
 void launch_decode(const OpContext& context, const AttentionArgs& args) {
     const AttentionScratch& scratch = context.attention;
     AttentionDecodeParams p{};
     p.attention = params_of(context, args);
     p.heads_of_group = args.n_h / args.n_kv;
     p.token_shift = std::countr_zero(static_cast<std::uint32_t>(args.kv.k.shape[2]));
-    // From the step's rows alone, so that a captured launch serves any step of its size.
-    const std::int32_t columns =
-        p.heads_of_group * std::min(context.step->rows, kAttentionStepRowsMax);
-    p.slot_floats = attention_slot_floats(args.head_dim, attention_column_tiles(columns));
-    p.group_slots = static_cast<std::int32_t>(
-        attention_group_slots(scratch.floats, scratch.multiprocessors, p.slot_floats));
-    p.unit_parts = scratch.parts;
-    p.group_parts =
-        scratch.parts + std::int64_t{scratch.multiprocessors} * kAttentionUnitSlots * p.slot_floats;
+    const std::int32_t columns = p.heads_of_group * kinds_of(*context.step).step_rows_max;
+    p.group_slots = static_cast<std::int32_t>(attention_group_slots(
+        scratch.floats, scratch.multiprocessors, args.head_dim, attention_column_tiles(columns)));
+    p.parts = scratch.parts;
     p.arrivals = scratch.arrivals;
-    const auto index = static_cast<std::size_t>(attention_head_index(args.head_dim));
-    context.kernels->launch(kernel_after(KernelId::kAttentionDecodeFirst, index),
+    context.kernels->launch(attention_decode_kernel(args.head_dim, columns),
                             {.x = scratch.multiprocessors,
                              .threads = kAttentionDecodeThreads,
                              .shared_bytes = attention_shared_bytes(args.head_dim),
@@ -118,21 +131,6 @@ void launch_plain(const OpContext& context, const AttentionArgs& args, const Att
     context.kernels->launch(attention_kernel(args.head_dim),
                             {.x = context.step->rows, .y = args.n_h, .threads = kAttentionThreads},
                             context.stream, p);
-}
-
-/// Sequences of the step with at most, and with more than, so many rows as attention_decode takes.
-struct SequenceKinds {
-    bool has_steps = false;
-    bool has_chunks = false;
-};
-SequenceKinds kinds_of(const StepDescriptor& step) {
-    SequenceKinds kinds;
-    for (std::size_t s = 0; s < static_cast<std::size_t>(step.seqs); ++s) {
-        const std::int32_t rows = step.row_begin[s + 1] - step.row_begin[s];
-        kinds.has_steps |= is_attention_step(rows);
-        kinds.has_chunks |= rows > kAttentionStepRowsMax;
-    }
-    return kinds;
 }
 
 }  // namespace

@@ -3,183 +3,235 @@
 // Math      as attention.cu; scores and outputs by tensor cores from binary16 operands, sums in f32
 // Shapes    AttentionDecodeParams; head_dim 64, 128, 256; up to 16 query heads a KV head; pages of
 //           16, 32 or 64 tokens (any power of two from 16 to 128); any kv_len
-// Moves     kv_len * 2 D * 2 bytes per (sequence, KV head) for every 32 columns (query heads x
-// rows) Floor     bandwidth: 27B, 16K tokens, one sequence: 67 MB, 16 us Achieved kernels/README.md
-// Plan      one block of 8 warps a multiprocessor walks over a run of units of 128 tokens
+// Moves     kv_len * 2 D * 2 bytes per (sequence, KV head), once for 32 columns (query heads x
+// rows) Floor     bandwidth: 27B, 16K tokens, one sequence: 67 MB, 16 us. Achieved:
+// kernels/README.md Plan      one block of 8 warps a multiprocessor walks over a run of units of
+// 128 tokens
 //           (attention_cut.h) that it computes from the step, so one launch serves every step. Keys
-//           and values stream through a ring of shared memory by cp.async, several halves of a unit
-//           (its keys, its values) ahead. Scores: tokens are the mma rows, a warp takes 16 of them;
-//           outputs: dimensions are the rows, a warp takes its share of them for all tokens.
-//           Maximum and sum of a unit go over the warps once. What blocks share is put together by
-//           the last warp of its kind to arrive, in order.
+//           and values stream through a ring of shared memory, a bulk copy a token. Scores: tokens
+//           are the mma rows, 16 a warp; outputs: dimensions are the rows, a share a warp. What
+//           blocks share is put together by the last warp of its kind to arrive, in order.
 // New rows  the block that has their unit norms, rotates and writes their keys and values, and uses
 //           its own copies
-// Overlap   pages written in earlier steps are fetched before the wait for the kernel in front: a
-//           copy to the device lies between steps, which no kernel overtakes
+// Overlap   pages written in earlier steps are fetched before the wait for the kernel in front: the
+//           descriptor lies between steps, which no kernel overtakes
 // Source    FlashDecoding (Dao et al. 2023) for the split; layouts: PTX ISA; checked by kernel-gate
 #include "kernels/cuda/attention_head.cuh"
+#include "kernels/cuda/attention_layout.cuh"
 #include "kernels/cuda/attention_state.cuh"
-#include "kernels/cuda/attention_walk.cuh"
+#include "kernels/cuda/barrier.cuh"
 
 namespace kernels::cuda {
 namespace {
 
-constexpr int kTilesMax = 4;  // of 8 columns
-
-/// Shared memory, in bytes: ring of halves, queries, probabilities, maxima, sums, a head a warp.
-template <int kDim>
-struct Layout {
-    static constexpr int kRowBytes = 2 * kDim;
-    static constexpr int kChunks = kRowBytes / 16;  // of 16 bytes
-    static constexpr int kHalfBytes = kAttentionUnitTokens * kRowBytes;
-    static constexpr int kRing = attention_ring_halves(kDim);
-    static constexpr int kQueries = kRing * kHalfBytes;
-    static constexpr int kProbabilities = kQueries + 8 * kTilesMax * kRowBytes;
-    static constexpr int kMaxima = kProbabilities + kTilesMax * kAttentionUnitTokens * 16;
-    static constexpr int kSums = kMaxima + kAttentionWarps * 8 * kTilesMax * 4;
-    static constexpr int kHeads = kSums + kAttentionWarps * 8 * kTilesMax * 4;
-    static_assert(kHeads + kAttentionWarps * kDim * 4 == attention_shared_bytes(kDim));
-    static constexpr int kRowTiles = kDim == 256 ? 2 : 1;
-    static constexpr int kOutputWarps = kDim / (16 * kRowTiles);  // warps that own dimensions
-
-    /// Chunk c of row r: eight rows of a column of chunks lie in different banks.
-    static __device__ std::uint32_t at(int row, int chunk) {
-        return static_cast<std::uint32_t>(row * kRowBytes + ((chunk ^ (row & 7)) << 4));
-    }
-};
-
-template <int kDim>
+/// kTiles: column tiles of the step's widest sequence. Narrower ones run with columns of zeros: a
+/// column's bits do not depend on the others.
+template <int kDim, int kTiles>
 class Decode {
 public:
     using L = Layout<kDim>;
     using Tile = AttentionTile<L::kRowTiles>;
+    static constexpr int kColumns = 8 * kTiles;
+    static constexpr bool kKeepsPart = kTiles < 4;  // else a quad's fold lies in its slot meanwhile
 
     __device__ explicit Decode(const AttentionDecodeParams& params)
         : p_(params),
           base_(shared_address(dynamic_shared())),
-          run_(find_run(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))),
-          ahead_(run_.start) {}
+          shared_(*reinterpret_cast<SharedRun*>(dynamic_shared() + L::kRun)),
+          run_(shared_.run) {}
 
     __device__ void run() {
-        for (int i = 0; i < L::kRing - 1; ++i)
-            fetch_next();
-        wait_for_previous_kernel();
-        AttentionPlace at = run_.start;
-        bool is_new = true;  // sequence, head or chunk
-        Tile group[kTilesMax];
-        while (run_.holds(at)) {
-            const int columns = min(kAttentionColumnsMax,
-                                    at.rows * p_.heads_of_group - kAttentionColumnsMax * at.chunk);
-            const int tiles = attention_column_tiles(columns);
-            wait_copies<L::kRing - 2>();
-            prepare(at, is_new, columns, 8 * tiles);
-            if (tiles == 1) {
-                unit<1>(at, columns, group);
-            } else if (tiles == 2) {
-                unit<2>(at, columns, group);
-            } else {
-                unit<4>(at, columns, group);
-            }
-            const int before = at.first_unit;
-            at.advance(p_, run_.seqs);
-            is_new = at.first_unit != before;
+        const AttentionRun found =
+            find_run<kTiles>(p_, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < L::kRing; ++i)
+                barrier_init(full(i), kAttentionWarps);
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            shared_.run = found;
         }
-        wait_copies<0>();
+        __syncthreads();  // barriers and the run are there
+        Ahead ahead{.at = found.start};
+        for (int i = 0; i < L::kRing; ++i)
+            fetch_and_advance(ahead);
+        if (threadIdx.x == 0) shared_.ahead[0] = ahead;
+        AttentionPlace at = found.start;
+        prepare_first(at);
+        Tile kept[kKeepsPart ? kTiles : 1];
+        for (bool is_first = true; run_.holds(at); is_first = false) {
+            unit(at, is_first, columns_of(at), kept);
+            const int before = at.first_item;
+            at.advance(p_, run_.seqs, run_.grain);
+            prepare_next(at, at.first_item != before);
+        }
     }
 
 private:
+    __device__ std::uint32_t full(int slot) const { return base_ + L::kFull + 8 * slot; }
+
     // ---- keys and values on their way
 
     /// Fetches the next half of the run, if there is one, into the ring.
     __device__ void fetch_next() {
-        if (run_.holds(ahead_)) fetch(ahead_, fetches_values_, base_ + fetch_slot_ * L::kHalfBytes);
-        commit_copies();
-        fetch_slot_ = fetch_slot_ + 1 == L::kRing ? 0 : fetch_slot_ + 1;
-        if (fetches_values_ && run_.holds(ahead_)) ahead_.advance(p_, run_.seqs);
-        fetches_values_ = !fetches_values_;
+        Ahead ahead = shared_.ahead[fetches_ % 2];
+        fetch_and_advance(ahead);
+        ++fetches_;
+        if (threadIdx.x == 0) shared_.ahead[fetches_ % 2] = ahead;
+    }
+    __device__ void fetch_and_advance(Ahead& ahead) {
+        if (!run_.holds(ahead.at)) return;
+        fetch(ahead.at, ahead.is_value, ahead.slot);
+        ahead.advance(p_, run_, L::kRing);
     }
 
-    /// Tokens of earlier steps from their pages; zeros behind the last token, since a value that is
-    /// no number would survive a weight of zero. The step's own rows are left to `prepare`.
-    __device__ void fetch(const AttentionPlace& at, bool is_value, std::uint32_t to) {
+    /// Tokens of earlier steps from their pages, 16 a warp; zeros behind the last token, since a
+    /// value that is no number would survive a weight of zero. The step's own rows are left to
+    /// `prepare`.
+    __device__ void fetch(const AttentionPlace& at, bool is_value, int slot) {
         const AttentionParams& a = p_.attention;
-        constexpr int kGranules = kAttentionUnitTokens / 16;  // no page is smaller
-        constexpr int kCopies = kAttentionUnitTokens * L::kChunks / kAttentionThreads;
-        constexpr int kStep = kAttentionThreads / L::kChunks;  // rows between a thread's copies
-        const int first = at.first_token();
-        const std::int32_t* table =
-            a.step.block_table + static_cast<std::int64_t>(at.seq) * *a.step.table_stride;
-        const int granule = first + 16 * (lane_index() % kGranules);
-        const int page = granule < at.kv_before ? table[granule >> p_.token_shift] : 0;
-        const auto* pages = static_cast<const std::uint16_t*>(is_value ? a.v_pages : a.k_pages);
-        const int tid = static_cast<int>(threadIdx.x);
-        const int chunk = tid % L::kChunks;
-        const int mask = (1 << p_.token_shift) - 1;
-#pragma unroll 4  // more would hold more addresses than there are registers
-        for (int i = 0; i < kCopies; ++i) {
-            const int row = tid / L::kChunks + i * kStep;
-            const int token = first + row;
-            const std::int64_t block = __shfl_sync(~0U, page, row / 16);
+        constexpr int kRows = kAttentionUnitTokens / kAttentionWarps;
+        static_assert(kRows == 16, "no page is smaller");
+        const int row = kRows * warp_index();
+        const int first = at.first_token() + row;
+        const int known = min(max(at.kv_before - first, 0), kRows);
+        const std::uint32_t to = base_ + slot * L::kHalfBytes + L::at(row, 0);
+        if (lane_index() == 0) barrier_expect(full(slot), known * L::kDataBytes);
+        __syncwarp();  // expected before it arrives
+        if (lane_index() < known) {
+            const std::int64_t block =
+                a.step.block_table[static_cast<std::int64_t>(at.seq) * *a.step.table_stride +
+                                   (first >> p_.token_shift)];
+            const int token = (first & ((1 << p_.token_shift) - 1)) + lane_index();
             const std::int64_t offset =
                 block * a.page_stride +
-                ((static_cast<std::int64_t>(at.head) << p_.token_shift) + (token & mask)) * kDim;
-            if (token < at.kv_before)
-                copy_async(to + L::at(row, chunk), pages + offset + 8 * chunk);
-            else if (token >= at.kv_before + at.rows)
-                store_words(to + L::at(row, chunk), 0, 0, 0, 0);
+                ((static_cast<std::int64_t>(at.head) << p_.token_shift) + token) * kDim;
+            const auto* pages = static_cast<const std::uint16_t*>(is_value ? a.v_pages : a.k_pages);
+            bulk_copy(to + L::at(lane_index(), 0), pages + offset, L::kDataBytes, full(slot));
         }
+        const int end = min(max(at.kv_before + at.rows - first, 0), kRows);
+        if (end == kRows) return;
+        for (int i = end * L::kChunks + lane_index(); i < kRows * L::kChunks; i += kWarpLanes)
+            store_words(to + L::at(i / L::kChunks, i % L::kChunks), 0, 0, 0, 0);
+        fence_before_copies();
+    }
+    /// What this thread has stored lies before copies that come to the same place later.
+    static __device__ void fence_before_copies() {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    static __device__ int next_slot(int slot) { return slot + 1 == L::kRing ? 0 : slot + 1; }
+    /// Waits for the half in use.
+    __device__ void wait_for_half() { barrier_wait(full(slot_), parity_); }
+    __device__ void to_next_half() {
+        slot_ = next_slot(slot_);
+        if (slot_ == 0) parity_ ^= 1;
     }
 
     // ---- queries and new tokens
 
+    __device__ int columns_of(const AttentionPlace& at) const {
+        return min(kAttentionColumnsMax,
+                   at.rows * p_.heads_of_group - kAttentionColumnsMax * at.chunk);
+    }
+    __device__ HeadTasks tasks_of(const AttentionPlace& at, bool is_new) const {
+        HeadTasks tasks;
+        const int columns = columns_of(at);
+        tasks.first_row = max(0, at.first_token() - at.kv_before);
+        const int last = min(at.rows, at.first_token() + kAttentionUnitTokens - at.kv_before);
+        const int fresh = max(0, last - tasks.first_row);
+        tasks.queries = is_new ? columns : 0;
+        tasks.keys = tasks.queries + fresh;
+        tasks.values = tasks.keys + fresh;
+        tasks.all = tasks.values + (is_new ? kColumns - columns : 0);
+        return tasks;
+    }
+    /// Row of the step that a key or value of the tasks belongs to.
+    static __device__ int new_row(const AttentionPlace& at, const HeadTasks& tasks, int task) {
+        return tasks.first_row + task - (task < tasks.keys ? tasks.queries : tasks.keys);
+    }
+
+    __device__ void load_tables(const AttentionPlace& at, const HeadTasks& tasks, int task,
+                                HeadLoad<kDim>& head) const {
+        const AttentionParams& a = p_.attention;
+        if (task < tasks.queries)
+            head.load_tables(a, a.q_norm, at.first_row + row_of(at, task));
+        else if (task < tasks.keys)
+            head.load_tables(a, a.k_norm, at.first_row + new_row(at, tasks, task));
+    }
+    __device__ void load_values(const AttentionPlace& at, const HeadTasks& tasks, int task,
+                                HeadLoad<kDim>& head) const {
+        const AttentionParams& a = p_.attention;
+        if (task >= tasks.values) return;
+        if (task < tasks.queries) {
+            head.load_values(query_of(at, task));
+            return;
+        }
+        const std::int64_t m = at.first_row + new_row(at, tasks, task);
+        const std::int64_t column = static_cast<std::int64_t>(at.head) * kDim;
+        head.load_values((task < tasks.keys ? a.k + m * a.k_stride : a.v + m * a.v_stride) +
+                         column);
+    }
+
     /// A head in f32 to a row of binary16 in shared memory and, when there is one, of a page.
-    __device__ void put(const float* head, std::uint32_t to, int row, std::uint16_t* page) {
+    __device__ void put(const float* head, std::uint32_t to, std::uint16_t* page) {
         for (int c = lane_index(); c < L::kChunks; c += kWarpLanes) {
             std::uint32_t w[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 w[i] =
                     head == nullptr ? 0 : pack_halves(head[8 * c + 2 * i], head[8 * c + 2 * i + 1]);
-            store_words(to + L::at(row, c), w[0], w[1], w[2], w[3]);
+            store_words(to + 16 * c, w[0], w[1], w[2], w[3]);
             if (page != nullptr)
                 *reinterpret_cast<uint4*>(page + 8 * c) = make_uint4(w[0], w[1], w[2], w[3]);
         }
     }
 
-    /// The rows of the step that lie in this unit, and the queries when they are others than
-    /// before. A warp takes every eighth row.
-    __device__ void prepare(const AttentionPlace& at, bool is_new, int columns,
-                            int columns_padded) {
+    /// What does not come from the kernel in front is asked for before the wait for it.
+    __device__ void prepare_first(const AttentionPlace& at) {
+        const HeadTasks tasks = tasks_of(at, true);
+        HeadLoad<kDim> head;
+        if (run_.holds(at)) load_tables(at, tasks, warp_index(), head);
+        wait_for_previous_kernel();
+        if (!run_.holds(at)) return;
+        load_values(at, tasks, warp_index(), head);
+        prepare(at, tasks, head);
+    }
+    /// `is_new`: another sequence, head or chunk than before.
+    __device__ void prepare_next(const AttentionPlace& at, bool is_new) {
+        if (!run_.holds(at)) return;
+        const HeadTasks tasks = tasks_of(at, is_new);
+        if (tasks.all == 0) return;
+        HeadLoad<kDim> head;
+        load_tables(at, tasks, warp_index(), head);
+        load_values(at, tasks, warp_index(), head);
+        prepare(at, tasks, head);
+    }
+
+    /// Carries the tasks out; `next` is this warp's first, loaded.
+    __device__ void prepare(const AttentionPlace& at, const HeadTasks& tasks,
+                            HeadLoad<kDim>& next) {
         const AttentionParams& a = p_.attention;
         float* head = reinterpret_cast<float*>(dynamic_shared() + L::kHeads) + warp_index() * kDim;
-        const int first_token = at.first_token();
-        const int first = max(0, first_token - at.kv_before);
-        const int last = min(at.rows, first_token + kAttentionUnitTokens - at.kv_before);
-        const int fresh = max(0, last - first);
-        const int queries = is_new ? columns_padded : 0;
-        for (int task = warp_index(); task < queries + 2 * fresh; task += kAttentionWarps) {
+        __syncthreads();  // the probabilities before are read, which lie where heads will
+        for (int task = warp_index(); task < tasks.all; task += kAttentionWarps) {
+            const HeadLoad<kDim> current = next;
+            load_tables(at, tasks, task + kAttentionWarps, next);  // while this one is rotated
+            load_values(at, tasks, task + kAttentionWarps, next);
             __syncwarp();  // the head before is read
-            if (task < queries) {
-                if (task < columns) {
-                    const int m = at.first_row + row_of(at, task);
-                    prepare_head(a, query_of(at, task), a.q_norm, m, head);
-                }
-                put(task < columns ? head : nullptr, base_ + L::kQueries, task, nullptr);
+            if (task < tasks.queries) {
+                current.finish(a, a.q_norm != nullptr, head);
+                put(head, base_ + L::kQueries + L::at(task, 0), nullptr);
                 continue;
             }
-            const int nth = task - queries;
-            const bool is_value = nth >= fresh;
-            const int r = first + (is_value ? nth - fresh : nth);
-            const int m = at.first_row + r;
-            const int token = at.kv_before + r;
-            const std::int64_t column = static_cast<std::int64_t>(at.head) * kDim;
-            if (is_value) {
-                for (int i = lane_index(); i < kDim; i += kWarpLanes)
-                    head[i] = a.v[m * a.v_stride + column + i];
-                __syncwarp();
-            } else {
-                prepare_head(a, a.k + m * a.k_stride + column, a.k_norm, m, head);
+            if (task >= tasks.values) {
+                const int column = columns_of(at) + task - tasks.values;
+                put(nullptr, base_ + L::kQueries + L::at(column, 0), nullptr);
+                continue;
             }
+            const bool is_value = task >= tasks.keys;
+            if (is_value)
+                current.finish_plain(head);
+            else
+                current.finish(a, a.k_norm != nullptr, head);
+            const int token = at.kv_before + new_row(at, tasks, task);
             std::uint16_t* page = nullptr;
             if (at.chunk == 0) {  // the other chunks have the same
                 const std::int64_t block =
@@ -192,11 +244,9 @@ private:
                            kDim;
             }
             const int slot = is_value ? next_slot(slot_) : slot_;
-            put(head, base_ + slot * L::kHalfBytes, token - first_token, page);
+            put(head, base_ + slot * L::kHalfBytes + L::at(token - at.first_token(), 0), page);
         }
-    }
-    static __device__ int next_slot(int slot) {
-        return slot + 1 == L::kRing ? 0 : slot + 1;
+        fence_before_copies();
     }
 
     /// Columns: query heads of a row side by side.
@@ -213,13 +263,11 @@ private:
                static_cast<std::int64_t>(head_of(at, column)) * kDim * (a.has_gate ? 2 : 1);
     }
 
-    // ---- a unit
-
-    template <int kTiles>
-    __device__ void unit(const AttentionPlace& at, int columns, Tile* group) {
+    __device__ void unit(const AttentionPlace& at, bool is_first, int columns, Tile* kept) {
         Tile own[kTiles];
+        wait_for_half();
         __syncthreads();  // keys, new rows and queries lie there; the values before are read
-        fetch_next();
+        if (!is_first) fetch_next();
         float scores[kTiles][4];
         multiply_keys(at, scores);
         mask(at, scores);
@@ -232,7 +280,8 @@ private:
             const float m1 = max_over_rows(fmaxf(scores[n][1], scores[n][3]));
             if (lane_index() < 4) store_float_pair(maxima + mine + 32 * n, m0, m1);
         }
-        __syncthreads();  // maxima of all warps
+        __syncthreads();  // maxima of all warps; the keys are read
+        fetch_next();
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) {
             float2 m = load_float_pair(maxima + 32 * n);
@@ -260,10 +309,9 @@ private:
             const float s1 = sum_over_rows(p1 + p3);
             if (lane_index() < 4) store_float_pair(sums + mine + 32 * n, s0, s1);
         }
-        wait_copies<L::kRing - 2>();
-        __syncthreads();  // probabilities and sums of all warps, values; the keys are read
-        fetch_next();
-        slot_ = next_slot(slot_);
+        to_next_half();
+        wait_for_half();
+        __syncthreads();  // probabilities and sums of all warps, values
         if (warp_index() < L::kOutputWarps) {
             multiply_values(own);
 #pragma unroll
@@ -278,13 +326,12 @@ private:
                 own[n].sum[0] = s.x;
                 own[n].sum[1] = s.y;
             }
-            finish<kTiles>(at, columns, own, group);
+            finish(at, columns, own, kept);
         }
-        slot_ = next_slot(slot_);
+        to_next_half();
     }
 
     /// Two chains of sums, even and odd steps, so that one hides the other's latency.
-    template <int kTiles>
     __device__ void multiply_keys(const AttentionPlace&, float (&scores)[kTiles][4]) {
         const int lane = lane_index();
         const std::uint32_t keys = base_ + slot_ * L::kHalfBytes;
@@ -320,7 +367,6 @@ private:
     }
 
     /// A row sees the tokens up to its own.
-    template <int kTiles>
     __device__ void mask(const AttentionPlace& at, float (&scores)[kTiles][4]) {
         const int first = at.first_token();
         if (first + kAttentionUnitTokens <= at.kv_before + 1) return;
@@ -336,7 +382,6 @@ private:
             }
     }
 
-    template <int kTiles>
     __device__ void multiply_values(Tile (&own)[kTiles]) {
         const int lane = lane_index();
         const std::uint32_t values = base_ + slot_ * L::kHalfBytes;
@@ -371,8 +416,19 @@ private:
 
     // ---- what becomes of a unit
 
-    __device__ float* unit_slot(int block, int slot) const {
-        return p_.unit_parts + (std::int64_t{block} * kAttentionUnitSlots + slot) * p_.slot_floats;
+    __device__ float* slot(std::int64_t index) const {
+        return p_.parts + index * attention_slot_floats(kDim, kTiles);
+    }
+    static __device__ std::int64_t block_slots() {
+        return attention_block_slots(kTiles);
+    }
+    __device__ float* part_slot(int item, AttentionItems group, int block, int run_begin) const {
+        const AttentionPartPlace place =
+            attention_part_place(item, block, run_begin, group, attention_region_slots(kTiles));
+        return slot(place.block * block_slots() + place.slot);
+    }
+    __device__ float* group_slot(int group) const {
+        return slot(gridDim.x * block_slots() + group);
     }
     __device__ std::uint32_t* arrivals_of(bool is_sequence, int index) const {
         return p_.arrivals +
@@ -386,133 +442,158 @@ private:
         return true;
     }
 
-    template <int kTiles>
     static __device__ void store(float* slot, const Tile* state) {
 #pragma unroll
         for (int n = 0; n < kTiles; ++n)
             state[n].store(slot, n, kTiles);
     }
 
-    /// `kept` is the fold of the group's units so far, where this block has had them all.
-    template <int kTiles>
-    __device__ void finish(const AttentionPlace& at, int columns, const Tile (&own)[kTiles],
-                           Tile* kept) {
+    static __device__ int first_output() {
+        return 16 * L::kRowTiles * warp_index() + lane_index() / 4;
+    }
+
+    /// `kept` is the fold of the quad's units so far; `own` becomes that with this unit.
+    __device__ void finish(const AttentionPlace& at, int columns, Tile (&own)[kTiles], Tile* kept) {
         const int block = static_cast<int>(blockIdx.x);
-        const int group = at.local_unit() / kAttentionGroupUnits;
-        const int group_begin = at.first_unit + group * kAttentionGroupUnits;
-        const int group_end = min(group_begin + kAttentionGroupUnits, at.first_unit + at.units);
-        const bool ends_group = at.unit + 1 == group_end;
-        const bool ends_run = !run_.has_whole && at.unit + 1 == run_.end;
-        bool has_all = false;
-        if (group_begin >= run_.begin) {
+        const AttentionItems group = run_.group_of(at);
+        float* here = part_slot(at.item, group, block, run_.begin);
+        if (run_.grain > 1 && at.unit % kAttentionQuadUnits != 0) {
 #pragma unroll
             for (int n = 0; n < kTiles; ++n) {
-                if (at.unit == group_begin) kept[n].clear();
-                kept[n].fold(own[n]);
+                Tile before;
+                if constexpr (kKeepsPart)
+                    before = kept[n];
+                else
+                    before.load(here, n, kTiles);
+                before.fold(own[n]);
+                own[n] = before;
             }
-            has_all = ends_group;
-            if (!has_all) {
-                if (!ends_run) return;
-                store<kTiles>(unit_slot(block, kAttentionUnitSlots - 1), kept);
+        }
+        if (at.unit + 1 < at.units && (at.unit + 1) % run_.grain != 0) {
+            if constexpr (kKeepsPart) {
+#pragma unroll
+                for (int n = 0; n < kTiles; ++n)
+                    kept[n] = own[n];
+            } else {
+                __syncwarp();  // statistics are read before a neighbour writes them
+                store(here, own);
+                __syncwarp();  // and written before a neighbour reads them
             }
+            return;
+        }
+        if (at.items > 1) {
+            if constexpr (!kKeepsPart) __syncwarp();  // as above
+            store(here, own);
+            if (!ends_sequence(at, group, own)) return;
+        }
+        store_rows(at, columns, own);
+    }
+
+    /// Behind a part in its slot. True when `state` has become the result of the whole sequence.
+    __device__ bool ends_sequence(const AttentionPlace& at, AttentionItems group, Tile* state) {
+        const int block = static_cast<int>(blockIdx.x);
+        const bool ends_group = at.item + 1 == group.end;
+        if (!ends_group && (run_.has_whole || at.item + 1 != run_.end)) return false;
+        if (run_.has_whole || (ends_group && group.begin >= run_.begin)) {
+            __syncwarp();  // statistics are written before a neighbour reads them
         } else {
-            store<kTiles>(unit_slot(block, at.unit - run_.begin), own);
-            if (!ends_group && !ends_run) return;
+            const int blocks =
+                run_.cut.block_of(group.end - 1) - run_.cut.block_of(group.begin) + 1;
+            const int index =
+                at.first_group + (group.begin - at.first_item) * run_.grain / kAttentionGroupUnits;
+            if (!is_last_of(blocks, arrivals_of(false, index))) return false;
         }
-        if (!has_all) {
-            const int first = run_.cut.block_of(group_begin);
-            const int last = run_.cut.block_of(group_end - 1);
-            if (!is_last_of(last - first + 1, arrivals_of(false, at.first_group + group))) return;
-            const int rest = run_.cut.begin(first + 1);  // units that stand alone, behind a fold
-            fold_slots<kTiles>(kept, 1 + group_end - rest, [&](int i) {
-                if (i == 0) return unit_slot(first, kAttentionUnitSlots - 1);
-                const int owner = run_.cut.block_of(rest + i - 1);
-                return unit_slot(owner, rest + i - 1 - run_.cut.begin(owner));
-            });
-        }
-        if (finish_group<kTiles>(at, group, kept)) store_rows<kTiles>(at, columns, kept);
+        fold_parts<kTiles>(state, group.end - group.begin, kAttentionQuadUnits / run_.grain,
+                           [&](int i) {
+                               const int item = group.begin + i;
+                               if (run_.has_whole) return part_slot(item, group, block, run_.begin);
+                               const int owner = run_.cut.block_of(item);
+                               return part_slot(item, group, owner, run_.cut.begin(owner));
+                           });
+        return finish_group(at, group, state);
     }
 
     /// True when `state` has become the result of the whole sequence.
-    template <int kTiles>
-    __device__ bool finish_group(const AttentionPlace& at, int group, Tile* state) {
+    __device__ bool finish_group(const AttentionPlace& at, AttentionItems group, Tile* state) {
         const int groups = at.groups();
-        if (groups == 1) return true;
+        if (group.end - group.begin == at.items) return true;
+        const int nth = at.unit / kAttentionGroupUnits;
         if (run_.has_whole) {  // nobody else has a part of it
-            float* slot = unit_slot(static_cast<int>(blockIdx.x), 0);
+            float* sum = slot(blockIdx.x * block_slots());
 #pragma unroll
             for (int n = 0; n < kTiles; ++n) {
+                if (nth == 0) continue;
                 Tile all;
-                all.clear();
-                if (group > 0) all.load(slot, n, kTiles);
+                all.load(sum, n, kTiles);
                 all.fold(state[n]);
                 state[n] = all;
             }
             __syncwarp();  // statistics are read before a neighbour writes them
-            store<kTiles>(slot, state);
+            store(sum, state);
             __syncwarp();  // and written before a neighbour reads them
-            return group + 1 == groups;
+            return nth + 1 == groups;
         }
-        const auto slot_of = [&](int g) {
-            return p_.group_parts + std::int64_t{at.first_group + g} * p_.slot_floats;
-        };
-        store<kTiles>(slot_of(group), state);
+        const auto slot_of = [&](int g) { return group_slot(at.first_group + g); };
+        store(slot_of(nth), state);
         if (!is_last_of(groups, arrivals_of(true, at.first_group))) return false;
-        fold_slots<kTiles>(state, groups, slot_of);
+        fold_groups<kTiles>(state, groups, slot_of);
         return true;
     }
 
-    template <int kTiles>
+    /// A tile's gates are on their way before the first is used.
     __device__ void store_rows(const AttentionPlace& at, int columns, const Tile* state) {
         const AttentionParams& a = p_.attention;
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n)
+        for (int n = 0; n < kTiles; ++n) {
+            float gate[2][2 * L::kRowTiles];
+            float* to[2];
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-                const int column = 8 * n + 2 * (lane_index() % 4) + j;
-                if (column >= columns) continue;
-                const float share = 1.0F / state[n].sum[j];
-                const float* gate = query_of(at, column) + kDim;
-                float* y = a.y + (at.first_row + row_of(at, column)) * a.y_stride +
-                           static_cast<std::int64_t>(head_of(at, column)) * kDim;
+                const int column = min(8 * n + 2 * (lane_index() % 4) + j, columns - 1);
+                const float* from = query_of(at, column) + kDim + first_output();
+                to[j] = a.y + (at.first_row + row_of(at, column)) * a.y_stride +
+                        static_cast<std::int64_t>(head_of(at, column)) * kDim + first_output();
 #pragma unroll
-                for (int i = 0; i < L::kRowTiles; ++i)
-#pragma unroll
-                    for (int k = 0; k < 2; ++k) {
-                        const int d =
-                            16 * (warp_index() * L::kRowTiles + i) + 8 * k + lane_index() / 4;
-                        const float value = state[n].o[i][j + 2 * k] * share;
-                        y[d] = a.has_gate ? value * sigmoid(gate[d]) : value;
-                    }
+                for (int k = 0; k < 2 * L::kRowTiles; ++k)
+                    gate[j][k] = a.has_gate ? from[8 * k] : 0.0F;
             }
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                if (8 * n + 2 * (lane_index() % 4) + j >= columns) continue;
+                const float share = 1.0F / state[n].sum[j];
+#pragma unroll
+                for (int k = 0; k < 2 * L::kRowTiles; ++k) {
+                    const float value = state[n].o[k / 2][j + 2 * (k % 2)] * share;
+                    to[j][8 * k] = a.has_gate ? value * sigmoid(gate[j][k]) : value;
+                }
+            }
+        }
     }
 
     const AttentionDecodeParams& p_;
     const std::uint32_t base_;
-    const AttentionRun run_;
-    AttentionPlace ahead_;
-    int fetch_slot_ = 0;
-    bool fetches_values_ = false;
-    int slot_ = 0;  // of the half in use
+    SharedRun& shared_;
+    const AttentionRun& run_;
+    int fetches_ = 0;  // behind the first, which fill the ring
+    int slot_ = 0;     // of the half in use
+    int parity_ = 0;
 };
 
 }  // namespace
 
-// Block: 8 warps. Grid: multiprocessors.
-extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
-    attention_decode_64(const __grid_constant__ AttentionDecodeParams p) {
-    let_next_kernel_start();
-    Decode<64>(p).run();
-}
-extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
-    attention_decode_128(const __grid_constant__ AttentionDecodeParams p) {
-    let_next_kernel_start();
-    Decode<128>(p).run();
-}
-extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)
-    attention_decode_256(const __grid_constant__ AttentionDecodeParams p) {
-    let_next_kernel_start();
-    Decode<256>(p).run();
-}
+// Block: 8 warps. Grid: multiprocessors. Named by head size and columns.
+#define QUADRIGA_ATTENTION_DECODE(DIM, COLUMNS)                                               \
+    extern "C" __global__ void __launch_bounds__(kAttentionThreads, 1)                        \
+        attention_decode_##DIM##_##COLUMNS(const __grid_constant__ AttentionDecodeParams p) { \
+        let_next_kernel_start();                                                              \
+        Decode<DIM, COLUMNS / 8>(p).run();                                                    \
+    }
+#define QUADRIGA_ATTENTION_DECODES(DIM) \
+    QUADRIGA_ATTENTION_DECODE(DIM, 8)   \
+    QUADRIGA_ATTENTION_DECODE(DIM, 16)  \
+    QUADRIGA_ATTENTION_DECODE(DIM, 32)
+QUADRIGA_ATTENTION_DECODES(64)
+QUADRIGA_ATTENTION_DECODES(128)
+QUADRIGA_ATTENTION_DECODES(256)
 
 }  // namespace kernels::cuda

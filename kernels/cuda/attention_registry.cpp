@@ -14,18 +14,29 @@ int attention_head_index(std::int32_t head_dim) {
                : static_cast<int>(found - std::begin(kAttentionHeadDims));
 }
 
+KernelId attention_decode_kernel(std::int32_t head_dim, std::int32_t columns) {
+    const auto* form =
+        std::ranges::find_if(kAttentionColumns, [&](std::int32_t most) { return columns <= most; });
+    const auto index = std::min<std::ptrdiff_t>(form - std::begin(kAttentionColumns),
+                                                std::ssize(kAttentionColumns) - 1);
+    return kernel_after(
+        KernelId::kAttentionDecodeFirst,
+        static_cast<std::size_t>(attention_head_index(head_dim) * std::ssize(kAttentionColumns) +
+                                 index));
+}
+
 namespace {
 
-/// Opts a kernel of each head size into its shared memory.
-KernelEntry open_entry(const char* name, KernelSet& kernels, KernelId first,
+/// Opts `forms` kernels of each head size into their shared memory.
+KernelEntry open_entry(const char* name, KernelSet& kernels, KernelId first, std::size_t forms,
                        std::int32_t (*shared_bytes)(std::int32_t), int shared_bytes_max,
                        std::span<const std::string> disabled) {
     KernelEntry entry;
     entry.name = name;
     entry.variant = "F16";
     entry.fallback = "attention";
-    for (std::size_t i = 0; i < std::size(kAttentionHeadDims); ++i) {
-        const std::int32_t bytes = shared_bytes(kAttentionHeadDims[i]);
+    for (std::size_t i = 0; i < forms * std::size(kAttentionHeadDims); ++i) {
+        const std::int32_t bytes = shared_bytes(kAttentionHeadDims[i / forms]);
         if (!kernels.has(kernel_after(first, i))) {
             mark_wrong_arch(entry);
             break;
@@ -49,16 +60,18 @@ KernelEntry open_entry(const char* name, KernelSet& kernels, KernelId first,
 AttentionRegistry::AttentionRegistry(KernelSet& kernels, int shared_bytes_max,
                                      std::span<const std::string> disabled)
     : decode_(open_entry("attention_decode", kernels, KernelId::kAttentionDecodeFirst,
-                         attention_shared_bytes, shared_bytes_max, disabled)),
-      prefill_(open_entry("attention_prefill", kernels, KernelId::kAttentionPrefillFirst,
+                         std::size(kAttentionColumns), attention_shared_bytes, shared_bytes_max,
+                         disabled)),
+      prefill_(open_entry("attention_prefill", kernels, KernelId::kAttentionPrefillFirst, 1,
                           attention_prefill_shared_bytes, shared_bytes_max, disabled)) {}
 
 std::vector<KernelEntry> AttentionRegistry::entries(const KernelSet& kernels) const {
     std::vector<KernelEntry> entries = {decode_, prefill_};
-    for (std::size_t i = 0; i < std::size(kAttentionHeadDims); ++i) {
+    constexpr std::size_t kHeads = std::size(kAttentionHeadDims);
+    for (std::size_t i = 0; i < kHeads * std::size(kAttentionColumns); ++i)
         entries[0].runs += kernels.runs(kernel_after(KernelId::kAttentionDecodeFirst, i));
+    for (std::size_t i = 0; i < kHeads; ++i)
         entries[1].runs += kernels.runs(kernel_after(KernelId::kAttentionPrefillFirst, i));
-    }
     return entries;
 }
 

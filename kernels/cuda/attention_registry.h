@@ -13,6 +13,9 @@ namespace kernels::cuda {
 
 // Of attention_decode and attention_prefill.
 inline constexpr std::int32_t kAttentionHeadDims[] = {64, 128, 256};
+/// Of a kernel of attention_decode: query heads of a KV head times rows. The last takes more in
+/// turn.
+inline constexpr std::int32_t kAttentionColumns[] = {8, 16, 32};
 
 class AttentionRegistry {
 public:
@@ -34,5 +37,7 @@ private:
 
 /// Index into kAttentionHeadDims; -1 = no kernel.
 int attention_head_index(std::int32_t head_dim);
+/// For a step whose widest sequence has so many columns; `head_dim` has an index.
+KernelId attention_decode_kernel(std::int32_t head_dim, std::int32_t columns);
 
 }  // namespace kernels::cuda

@@ -86,26 +86,62 @@ private:
     }
 };
 
-/// The fold of `count` slots, slot_of(0) first; several are on their way together.
-template <int kTiles, int kRowTiles, class SlotOf>
-__device__ void fold_slots(AttentionTile<kRowTiles>* state, int count, SlotOf slot_of) {
-    constexpr int kBatch = kTiles == 4 ? 2 : 4;
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-        AttentionTile<kRowTiles> all;
-        all.clear();
+/// Loads `count` parts of column tile `n`, slot_of(0) first, several on their way together, and
+/// shows each to visit(index, part). A lane finds out where one lies and tells the others.
+template <int kBatch, int kRowTiles, class SlotOf, class Visit>
+__device__ void for_each_part(int count, int n, int tiles, SlotOf slot_of, Visit visit) {
 #pragma unroll 1
-        for (int begin = 0; begin < count; begin += kBatch) {
+    for (int first = 0; first < count; first += kWarpLanes) {
+        const auto mine =
+            reinterpret_cast<unsigned long long>(slot_of(min(first + lane_index(), count - 1)));
+        const int here = min(count - first, kWarpLanes);
+#pragma unroll 1
+        for (int begin = 0; begin < here; begin += kBatch) {
             AttentionTile<kRowTiles> parts[kBatch];
 #pragma unroll
             for (int i = 0; i < kBatch; ++i)
-                parts[i].load(slot_of(min(begin + i, count - 1)), n, kTiles);
+                parts[i].load(
+                    reinterpret_cast<float*>(__shfl_sync(~0U, mine, min(begin + i, here - 1))), n,
+                    tiles);
 #pragma unroll
             for (int i = 0; i < kBatch; ++i)
-                if (begin + i < count) all.fold(parts[i]);
+                if (begin + i < here) visit(first + begin + i, parts[i]);
         }
+    }
+}
+
+template <int kRowTiles>
+__device__ void take(AttentionTile<kRowTiles>& to, const AttentionTile<kRowTiles>& next,
+                     bool is_first) {
+    if (is_first)
+        to = next;
+    else
+        to.fold(next);
+}
+
+template <int kTiles>
+inline constexpr int kPartsOnTheirWay = kTiles == 1 ? 8 : 4;
+
+/// The fold of a group's parts: `of_quad` of them, 1 or 4, to quads, these to all.
+template <int kTiles, int kRowTiles, class SlotOf>
+__device__ void fold_parts(AttentionTile<kRowTiles>* state, int count, int of_quad,
+                           SlotOf slot_of) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+        AttentionTile<kRowTiles> all, quad;
+        for_each_part<kPartsOnTheirWay<kTiles>, kRowTiles>(
+            count, n, kTiles, slot_of, [&](int i, const AttentionTile<kRowTiles>& part) {
+                take(quad, part, i % of_quad == 0);
+                if ((i + 1) % of_quad == 0 || i + 1 == count) take(all, quad, i < of_quad);
+            });
         state[n] = all;
     }
+}
+
+/// The fold of results of groups.
+template <int kTiles, int kRowTiles, class SlotOf>
+__device__ void fold_groups(AttentionTile<kRowTiles>* state, int count, SlotOf slot_of) {
+    fold_parts<kTiles>(state, count, 1, slot_of);
 }
 
 }  // namespace kernels::cuda

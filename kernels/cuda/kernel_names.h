@@ -48,8 +48,8 @@ enum class KernelId : std::size_t {
     kAttention2,  // values of a head per lane
     kAttention4,
     kAttention8,
-    kAttentionDecodeFirst,                               // head sizes 64, 128, 256
-    kAttentionPrefillFirst = kAttentionDecodeFirst + 3,  // the same
+    kAttentionDecodeFirst,  // head sizes 64, 128, 256; of each 8, 16, 32 columns
+    kAttentionPrefillFirst = kAttentionDecodeFirst + 9,  // head sizes
     kSampleRows = kAttentionPrefillFirst + 3,
     kReadStream,
     kPrepareWide,

@@ -306,11 +306,9 @@ struct AttentionDecodeParams {
     AttentionParams attention;
     std::int32_t heads_of_group;  // query heads of a KV head
     std::int32_t token_shift;     // log2 of block_tokens
-    std::int32_t group_slots;     // results that group_parts holds
-    std::int64_t slot_floats;
-    float* unit_parts;        // [blocks, kAttentionUnitSlots] slots
-    float* group_parts;       // [group_slots] slots
-    std::uint32_t* arrivals;  // [groups, then sequences][group_slots][warps] zero between launches
+    std::int32_t group_slots;     // results of groups that find room
+    float* parts;                 // slots of blocks, [grid, 2 regions], then of groups
+    std::uint32_t* arrivals;      // [domains, then sequences][16384][warps] zero between launches
 };
 
 /// Sequences of more rows over pages of binary16.
