@@ -304,6 +304,10 @@ struct StepLimits {
     std::int32_t delta_value_heads = 0;
 };
 
+/// What a model does in a step. A program's operations and their arguments follow from the step's
+/// counts alone: sequences, rows of each, logit rows, whether tokens are drawn.
+enum class StepProgram { kTrunk, kDraftFromTrunk, kDraftFromDraft, kReplay };
+
 class Backend {
 public:
     virtual ~Backend() = default;
@@ -347,6 +351,9 @@ public:
 
     // Step.
     virtual void begin_step(const StepDescriptor& step) = 0;
+    /// Right behind begin_step: true when the backend has kept what `program` does in a step of
+    /// these counts. Its operations then need not be called, all but `sample`.
+    virtual bool repeats(StepProgram /*program*/) { return false; }
     virtual void embed(const EmbedArgs& args) = 0;
     virtual void linear(const LinearArgs& args) = 0;
     virtual void delta_net(const DeltaNetArgs& args) = 0;
@@ -356,6 +363,13 @@ public:
     virtual void sample(const SampleArgs& args) = 0;
     /// Waits for the step. The views stay valid until the next begin_step.
     virtual const StepOutputs& finish_step() = 0;
+
+    // A step that is not run but made ready ahead of its first use: operations come between the two
+    // as in a step. False = this backend keeps no such steps, and nothing has begun.
+    virtual bool begin_rehearsal(const StepDescriptor& /*step*/, StepProgram /*program*/) {
+        return false;
+    }
+    virtual void finish_rehearsal() {}
 };
 
 }  // namespace kernels

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "kernels/cuda/delta_net.h"
@@ -84,6 +85,9 @@ public:
                     std::span<const std::byte> from) override;
 
     void begin_step(const StepDescriptor& step) override;
+    bool repeats(StepProgram program) override;
+    bool begin_rehearsal(const StepDescriptor& step, StepProgram program) override;
+    void finish_rehearsal() override;
     void embed(const EmbedArgs& args) override;
     void linear(const LinearArgs& args) override;
     void delta_net(const DeltaNetArgs& args) override;
@@ -124,6 +128,9 @@ private:
     void norm(const TensorView& x, const TensorView& weight, float eps, const TensorView& y,
               const std::int32_t* row_map = nullptr);
     void run_launches();
+    void begin(const StepDescriptor& step);
+    bool is_eager() const;
+    std::uint64_t fallback_runs() const;
     void synchronize(const char* what) {
         check_cuda(driver_, driver_.stream_synchronize(stream_.get()), what);
     }
@@ -161,6 +168,9 @@ private:
     StepDescriptor step_;
     cuda::OpContext op_;
     bool in_step_ = false;
+    std::optional<cuda::StepKey> key_;
+    bool is_repeated_ = false;                // a graph stands for the operations
+    std::uint64_t fallback_runs_before_ = 0;  // of a step that might become known
     StepOutputs outputs_;
 };
 
@@ -300,7 +310,7 @@ void CudaBackendImpl::write_item(const TensorView& tensor, std::int64_t index,
 // ---------------------------------------------------------------------------------------------
 // Step
 
-void CudaBackendImpl::begin_step(const StepDescriptor& step) {
+void CudaBackendImpl::begin(const StepDescriptor& step) {
     assert(is_prepared_ && "prepare comes before the first step");
     assert(!in_step_ && "finish_step ends a step");
     assert(step.rows <= limits_.rows && step.seqs <= limits_.seqs &&
@@ -309,17 +319,67 @@ void CudaBackendImpl::begin_step(const StepDescriptor& step) {
                               step.row_begin[static_cast<std::size_t>(step.seqs)] == step.rows));
     context_.make_current();
     step_ = step;
-    upload_.upload(step_, stream_.get());
     sampler_.begin();
     outputs_ = {};
     in_step_ = true;
+    key_.reset();
+    is_repeated_ = false;
     launches_.clear();
-    // Steps that no graph takes launch at once: cuBLASLt, which serves only there, does so too.
-    const bool is_eager =
-        is_tracing_ || step.rows > cuda::kGraphRowsMax ||
-        (prefill_.scratch().rows_min > 0 && step.rows >= prefill_.scratch().rows_min);
-    kernels_.record(is_eager ? nullptr : &launches_);
+}
+
+/// Steps that no graph takes launch at once: cuBLASLt, which serves only there, does so too.
+bool CudaBackendImpl::is_eager() const {
+    const cuda::PrefillScratch& prefill = prefill_.scratch();
+    return is_tracing_ || step_.rows > cuda::kGraphRowsMax ||
+           (prefill.rows_min > 0 && step_.rows >= prefill.rows_min);
+}
+
+void CudaBackendImpl::begin_step(const StepDescriptor& step) {
+    begin(step);
+    upload_.fill(step_);
+    if (is_eager()) upload_.send(stream_.get());
+    kernels_.record(upload_.is_sent() ? nullptr : &launches_);
     if (is_tracing_) trace_.begin(stream_.get());
+}
+
+/// Work that fell back is counted where it is launched, so a step with such never becomes known.
+std::uint64_t CudaBackendImpl::fallback_runs() const {
+    std::uint64_t runs = 0;
+    for (const KernelEntry& entry : armed_kernels())
+        runs += entry.fallback_runs;
+    return runs;
+}
+
+bool CudaBackendImpl::repeats(StepProgram program) {
+    assert(in_step_ && launches_.empty());
+    if (upload_.is_sent()) return false;
+    key_ = cuda::step_key(step_, program);
+    if (!key_) return false;
+    is_repeated_ = timeline_repeats_ == 0 && graphs_.knows(*key_);
+    if (!is_repeated_) fallback_runs_before_ = fallback_runs();
+    return is_repeated_;
+}
+
+bool CudaBackendImpl::begin_rehearsal(const StepDescriptor& step, StepProgram program) {
+    const std::optional<cuda::StepKey> key = cuda::step_key(step, program);
+    if (!key) return false;
+    begin(step);
+    if (is_eager()) {
+        in_step_ = false;
+        return false;
+    }
+    key_ = key;
+    fallback_runs_before_ = fallback_runs();
+    kernels_.record(&launches_);
+    return true;
+}
+
+void CudaBackendImpl::finish_rehearsal() {
+    assert(in_step_ && key_);
+    kernels_.record(nullptr);
+    if (fallback_runs() == fallback_runs_before_) graphs_.rehearse(launches_, *key_, stream_.get());
+    launches_.clear();
+    in_step_ = false;
 }
 
 void CudaBackendImpl::norm(const TensorView& x, const TensorView& weight, float eps,
@@ -400,18 +460,27 @@ void CudaBackendImpl::mtp_join(const MtpJoinArgs& args) {
 /// Makes the launches that operations have written down.
 void CudaBackendImpl::run_launches() {
     kernels_.record(nullptr);
+    if (!upload_.is_sent()) upload_.send(stream_.get());
+    if (is_repeated_) {
+        graphs_.repeat(*key_, stream_.get());
+        is_repeated_ = false;
+        launches_.clear();  // of the draw, which the graph holds
+        return;
+    }
+    if (launches_.empty()) return;
+    if (key_ && fallback_runs() != fallback_runs_before_) key_.reset();
     if (timeline_repeats_ > 0) {
         step_times_ = cuda::time_launches(driver_, kernels_, launches_, stream_.get(),
                                           std::exchange(timeline_repeats_, 0));
     }
-    graphs_.run(launches_, step_.rows, stream_.get());
+    graphs_.run(launches_, step_.rows, key_, stream_.get());
     launches_.clear();
 }
 
 void CudaBackendImpl::sample(const SampleArgs& args) {
     assert(in_step_);
     if (step_.wants_logits) sampler_.want_logits(args.logits);
-    if (!step_.sampling.empty()) sampler_.sample(step_, args, stream_.get());
+    if (!step_.sampling.empty()) sampler_.sample(step_, args, upload_, stream_.get());
 }
 
 const StepOutputs& CudaBackendImpl::finish_step() {

@@ -64,9 +64,11 @@ std::string fill_table(const LibraryLoader& loader, void* library, Driver& d) {
     get("cuStreamCreate", d.stream_create);
     get("cuStreamDestroy_v2", d.stream_destroy);
     get("cuStreamSynchronize", d.stream_synchronize);
+    get("cuStreamQuery", d.stream_query);
     get("cuStreamBeginCapture_v2", d.stream_begin_capture);
     get("cuStreamEndCapture", d.stream_end_capture);
     get("cuGraphInstantiateWithFlags", d.graph_instantiate);
+    get("cuGraphUpload", d.graph_upload);
     get("cuGraphLaunch", d.graph_launch);
     get("cuGraphExecDestroy", d.graph_exec_destroy);
     get("cuGraphDestroy", d.graph_destroy);

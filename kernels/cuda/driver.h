@@ -21,6 +21,7 @@ inline constexpr Status kSuccess = 0;
 inline constexpr Status kOutOfMemory = 2;
 inline constexpr Status kStubLibrary = 34;
 inline constexpr Status kNoDevice = 100;
+inline constexpr Status kNotReady = 600;
 inline constexpr Status kSystemDriverMismatch = 803;
 inline constexpr Status kCompatNotSupported = 804;
 
@@ -98,9 +99,11 @@ struct Driver {
     Status (*stream_create)(StreamHandle* stream, unsigned flags);
     Status (*stream_destroy)(StreamHandle stream);
     Status (*stream_synchronize)(StreamHandle stream);
+    Status (*stream_query)(StreamHandle stream);
     Status (*stream_begin_capture)(StreamHandle stream, int mode);
     Status (*stream_end_capture)(StreamHandle stream, GraphHandle* graph);
     Status (*graph_instantiate)(GraphExecHandle* exec, GraphHandle graph, unsigned long long flags);
+    Status (*graph_upload)(GraphExecHandle exec, StreamHandle stream);
     Status (*graph_launch)(GraphExecHandle exec, StreamHandle stream);
     Status (*graph_exec_destroy)(GraphExecHandle exec);
     Status (*graph_destroy)(GraphHandle graph);

@@ -56,9 +56,4 @@ void KernelSet::enqueue(LaunchList& list, StreamHandle stream, std::size_t count
         launch_raw(launch.id, launch.grid, stream, list.params(launch));
 }
 
-void KernelSet::count(const LaunchList& list) {
-    for (const Launch& launch : list.launches())
-        ++runs_[static_cast<std::size_t>(launch.id)];
-}
-
 }  // namespace kernels::cuda

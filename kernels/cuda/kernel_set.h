@@ -37,7 +37,7 @@ public:
             list_->add(id, grid, &params, sizeof(params));
             return;
         }
-        ++runs_[static_cast<std::size_t>(id)];
+        count(id, 1);
         launch_raw(id, grid, stream, &params);
         trace(kernel_names()[static_cast<std::size_t>(id)].symbol, stream);
     }
@@ -52,7 +52,10 @@ public:
     }
     /// Makes the first `count` launches of a list, or all; does not count them.
     void enqueue(LaunchList& list, StreamHandle stream, std::size_t count = SIZE_MAX);
-    void count(const LaunchList& list);
+    void count(KernelId id, std::uint64_t runs) {
+        std::atomic<std::uint64_t>& counter = runs_[static_cast<std::size_t>(id)];
+        counter.store(counter.load(std::memory_order_relaxed) + runs, std::memory_order_relaxed);
+    }
     // Any thread.
     std::uint64_t runs(std::size_t index) const {
         return runs_[index].load(std::memory_order_relaxed);

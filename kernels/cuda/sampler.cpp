@@ -1,13 +1,19 @@
 #include "kernels/cuda/sampler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cuda/sample_edits.h"
 
 namespace kernels::cuda {
 namespace {
+
+/// What lies where the kernel has not written yet: no token and no status.
+constexpr std::int32_t kNotDrawn = std::numeric_limits<std::int32_t>::min();
+constexpr int kLooksBetweenQueries = 4096;  // at the drawn tokens; then we ask how the stream is
 
 DeviceAddress address_of(const TensorView& view, std::int64_t row) {
     return reinterpret_cast<DeviceAddress>(view.as<float>() + row * view.row_stride);
@@ -36,14 +42,13 @@ Sampler::Sampler(const Driver& driver, KernelSet& kernels, int shared_bytes_max,
 void Sampler::reserve(const StepLimits& limits) {
     limits_ = limits;
     const auto rows = static_cast<std::size_t>(limits.logit_rows);
-    const auto rules_bytes = static_cast<std::size_t>(sample_rules_bytes(limits.logit_rows));
-    const auto drawn_bytes = static_cast<std::size_t>(sample_drawn_bytes(limits.logit_rows));
+    constexpr std::size_t kEditBytes = std::size_t{kSampleEditsMax} * sizeof(LogitEdit);
     host_logits_ = make_pinned_buffer(
         driver_, rows * static_cast<std::size_t>(limits.vocabulary) * sizeof(float));
-    host_rules_ = make_pinned_buffer(driver_, rules_bytes);
-    host_drawn_ = make_pinned_buffer(driver_, drawn_bytes);
-    rules_ = make_device_buffer(driver_, rules_bytes);
-    drawn_ = make_device_buffer(driver_, drawn_bytes);
+    host_edits_ = make_pinned_buffer(driver_, kEditBytes);
+    edits_there_ = make_device_buffer(driver_, kEditBytes);
+    drawn_ = make_pinned_buffer(driver_,
+                                static_cast<std::size_t>(sample_drawn_bytes(limits.logit_rows)));
     edits_.reserve(kSampleEditsMax);
     scratch_.reserve(limits.vocabulary);
     sampled_.resize(rows);
@@ -77,27 +82,23 @@ void Sampler::want_logits(const TensorView& logits) {
 }
 
 /// False: more edits than the device has room for.
-bool Sampler::upload(const StepDescriptor& step, StreamHandle stream) {
-    const auto rows = static_cast<std::size_t>(step.logit_rows);
-    auto* const rules = static_cast<SampleRow*>(host_rules_.get());
+bool Sampler::write_rules(const StepDescriptor& step, SampleRow* rules, StreamHandle stream) {
     edits_.clear();
-    for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t row = 0; row < static_cast<std::size_t>(step.logit_rows); ++row) {
         rules[row] = flatten(step.sampling[row], edits_);
         if (edits_.size() > std::size_t{kSampleEditsMax}) return false;
     }
-    // Behind the rows that a step can have at most: the kernel's addresses never change.
-    const auto edits_at = static_cast<std::size_t>(sample_edits_at(limits_.logit_rows));
-    const std::size_t edit_bytes = edits_.size() * sizeof(LogitEdit);
-    std::memcpy(static_cast<std::byte*>(host_rules_.get()) + edits_at, edits_.data(), edit_bytes);
+    if (edits_.empty()) return true;
+    const std::size_t bytes = edits_.size() * sizeof(LogitEdit);
+    std::memcpy(host_edits_.get(), edits_.data(), bytes);
     check_cuda(driver_,
-               driver_.copy_to_device(
-                   rules_.get(), rules,
-                   edit_bytes == 0 ? rows * sizeof(SampleRow) : edits_at + edit_bytes, stream),
-               "upload of sampling rules");
+               driver_.copy_to_device(edits_there_.get(), host_edits_.get(), bytes, stream),
+               "upload of changed logits");
     return true;
 }
 
-void Sampler::sample(const StepDescriptor& step, const SampleArgs& args, StreamHandle stream) {
+void Sampler::sample(const StepDescriptor& step, const SampleArgs& args, StepUpload& upload,
+                     StreamHandle stream) {
     if (step.logit_rows == 0) return;
     assert(static_cast<std::int32_t>(step.sampling.size()) == step.logit_rows);
     assert(args.logits.row_stride == args.logits.shape[1] && "logits rows follow each other");
@@ -105,21 +106,23 @@ void Sampler::sample(const StepDescriptor& step, const SampleArgs& args, StreamH
     logits_ = args.logits;
     draws_ = true;
     vocabulary_used_ = args.vocabulary_used;
-    if (entry_.state != KernelState::kArmed || !upload(step, stream)) {
+    if (entry_.state != KernelState::kArmed || !write_rules(step, upload.rules(), stream)) {
         ++entry_.fallback_runs;
         return;
     }
+    if (upload.is_sent()) upload.send_rules(step.logit_rows, stream);
     draws_here_ = true;
-    const auto edits_at = static_cast<std::size_t>(sample_edits_at(limits_.logit_rows));
     SampleParams p{};
-    p.rows = reinterpret_cast<const SampleRow*>(rules_.get());
-    p.edits = reinterpret_cast<const LogitEdit*>(rules_.get() + edits_at);
+    p.rows = upload.device_rules();
+    p.edits = reinterpret_cast<const LogitEdit*>(edits_there_.get());
     p.logits = args.logits.as<float>();
     p.logits_stride = args.logits.row_stride;
     p.vocabulary = args.vocabulary_used;
     p.ids = static_cast<std::int32_t>(sample_ids(args.vocabulary_used));
-    p.tokens = reinterpret_cast<std::int32_t*>(drawn_.get());
+    p.tokens = static_cast<std::int32_t*>(drawn_.get());  // host memory has one address for both
     p.statuses = p.tokens + limits_.logit_rows;
+    std::fill_n(p.tokens, step.logit_rows, kNotDrawn);
+    std::fill_n(p.statuses, step.logit_rows, kNotDrawn);
     kernels_.launch(KernelId::kSampleRows,
                     {.x = std::int64_t{kSampleBlocks} * step.logit_rows,
                      .threads = kSampleThreads,
@@ -162,7 +165,7 @@ void Sampler::draw_on_host(const SamplingRow& rules, std::size_t row) {
 }
 
 std::vector<std::size_t> Sampler::rows_for_host(const StepDescriptor& step) const {
-    const auto* statuses = static_cast<const std::int32_t*>(host_drawn_.get()) + limits_.logit_rows;
+    const auto* statuses = static_cast<const std::int32_t*>(drawn_.get()) + limits_.logit_rows;
     std::vector<std::size_t> rows;
     for (std::size_t row = 0; row < step.sampling.size(); ++row)
         if (!draws_here_ || step.sampling[row].top_logprobs >= 0 ||
@@ -171,22 +174,41 @@ std::vector<std::size_t> Sampler::rows_for_host(const StepDescriptor& step) cons
     return rows;
 }
 
+/// Watches for the tokens; behind them in the stream lies nothing. A stream that ends or fails
+/// without them ends the watch too.
+void Sampler::await_drawn(std::size_t rows, StreamHandle stream) const {
+    const volatile auto* tokens = static_cast<const volatile std::int32_t*>(drawn_.get());
+    const volatile std::int32_t* statuses = tokens + limits_.logit_rows;
+    const auto has_row = [&](std::size_t row) {
+        return tokens[row] != kNotDrawn && statuses[row] != kNotDrawn;
+    };
+    for (std::size_t row = 0; row < rows; ++row)
+        for (int looks = 1; !has_row(row); ++looks) {
+            __builtin_ia32_pause();
+            if (looks % kLooksBetweenQueries != 0) continue;
+            const Status status = driver_.stream_query(stream);
+            if (status == kNotReady) continue;
+            check_cuda(driver_, status, "step");
+            check_cuda(driver_, driver_.stream_synchronize(stream), "step");
+            assert(has_row(row) && "a step that has ended has drawn");
+            break;
+        }
+    std::atomic_thread_fence(std::memory_order_acquire);
+}
+
 void Sampler::finish(const StepDescriptor& step, StepOutputs& outputs, StreamHandle stream) {
     const auto rows = static_cast<std::size_t>(step.logit_rows);
     if (wants_logits_ && rows > 0) fetch_all(step.logit_rows, stream);
-    if (draws_here_)
-        check_cuda(driver_,
-                   driver_.copy_to_host(
-                       host_drawn_.get(), drawn_.get(),
-                       static_cast<std::size_t>(sample_drawn_bytes(limits_.logit_rows)), stream),
-                   "download of tokens");
-    check_cuda(driver_, driver_.stream_synchronize(stream), "step");
+    if (draws_here_ && !wants_logits_)
+        await_drawn(rows, stream);
+    else
+        check_cuda(driver_, driver_.stream_synchronize(stream), "step");
     if (wants_logits_)
         outputs.logits = {static_cast<const float*>(host_logits_.get()),
                           rows * static_cast<std::size_t>(logits_.shape[1])};
     if (!draws_) return;
     if (draws_here_) {
-        const auto* tokens = static_cast<const std::int32_t*>(host_drawn_.get());
+        const auto* tokens = static_cast<const std::int32_t*>(drawn_.get());
         const auto* statuses = tokens + limits_.logit_rows;
         std::copy_n(tokens, rows, sampled_.begin());
         for (std::size_t row = 0; row < rows; ++row)

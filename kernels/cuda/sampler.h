@@ -1,9 +1,10 @@
 // Drawing the step's tokens: on the device, and on the host what the device leaves to it.
 //
-//     sample:  rules ─▶ pinned ─▶ device; sample_rows behind the head
-//     finish:  tokens come back, 8 bytes a row. Rows that ask for log-probabilities, or whose
-//              candidates no block can sort, come back as logits and are drawn by
-//              kernels/sampling.h
+//     sample:  rules go with the step's descriptor; sample_rows behind the head
+//     finish:  the kernel writes tokens, 8 bytes a row, to host memory, where we watch for them: no
+//              copy and no wake-up lies between a step and the next. Rows that ask for
+//              log-probabilities, or whose candidates no block can sort, come back as logits and
+//              are drawn by kernels/sampling.h
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/step_upload.h"
 #include "kernels/sampling.h"
 
 namespace kernels::cuda {
@@ -35,13 +37,15 @@ public:
     void begin();
     /// The host wants the logits themselves.
     void want_logits(const TensorView& logits);
-    /// Enqueues the draw.
-    void sample(const StepDescriptor& step, const SampleArgs& args, StreamHandle stream);
+    /// Enqueues the draw. Rules are written to `upload`, which is sent behind this.
+    void sample(const StepDescriptor& step, const SampleArgs& args, StepUpload& upload,
+                StreamHandle stream);
     /// Behind everything else: waits for the stream and fills the outputs.
     void finish(const StepDescriptor& step, StepOutputs& outputs, StreamHandle stream);
 
 private:
-    bool upload(const StepDescriptor& step, StreamHandle stream);
+    bool write_rules(const StepDescriptor& step, SampleRow* rules, StreamHandle stream);
+    void await_drawn(std::size_t rows, StreamHandle stream) const;
     void fetch_rows(std::span<const std::size_t> rows, StreamHandle stream);
     void fetch_all(std::int32_t rows, StreamHandle stream);
     void draw_on_host(const SamplingRow& rules, std::size_t row);
@@ -53,10 +57,10 @@ private:
     KernelEntry entry_;
 
     StepLimits limits_;
-    PinnedBuffer host_logits_;    // [logit_rows, vocabulary]
-    PinnedBuffer host_rules_;     // SampleRow [logit_rows], then LogitEdit [kSampleEditsMax]
-    PinnedBuffer host_drawn_;     // tokens [logit_rows], statuses [logit_rows]
-    DeviceBuffer rules_, drawn_;  // alike
+    PinnedBuffer host_logits_;  // [logit_rows, vocabulary]
+    PinnedBuffer host_edits_;   // LogitEdit [kSampleEditsMax]
+    DeviceBuffer edits_there_;  // alike
+    PinnedBuffer drawn_;  // tokens [logit_rows], statuses [logit_rows]; the kernel writes them
     std::vector<LogitEdit> edits_;
     SampleScratch scratch_;
     std::vector<std::int32_t> sampled_;

@@ -20,8 +20,10 @@ StepUpload::StepUpload(const Driver& driver, const StepLimits& limits) : driver_
     table_entries_ = std::int64_t{limits.seqs} * limits.blocks_per_seq;
     const std::int64_t rows = aligned(limits.rows);
     const std::int64_t seqs = aligned(limits.seqs + 1);
-    const std::int64_t total =
-        kHeaderEntries + 4 * rows + 5 * seqs + aligned(limits.logit_rows) + aligned(table_entries_);
+    const std::int64_t rules = aligned(sample_edits_at(limits.logit_rows) /
+                                       static_cast<std::int64_t>(sizeof(std::int32_t)));
+    const std::int64_t total = kHeaderEntries + 4 * rows + 5 * seqs + aligned(limits.logit_rows) +
+                               rules + aligned(table_entries_);
     const auto bytes = static_cast<std::size_t>(total) * sizeof(std::int32_t);
     device_ = make_device_buffer(driver, bytes);
     pinned_ = make_pinned_buffer(driver, bytes);
@@ -44,13 +46,14 @@ StepUpload::StepUpload(const Driver& driver, const StepLimits& limits) : driver_
     view_.commit = take(seqs);
     view_.hidden_row = take(rows);
     view_.logit_row = take(aligned(limits.logit_rows));
+    rules_begin_ = take(rules) - base;
     view_.block_table = next;
     table_begin_ = next - base;
 }
 
-void StepUpload::upload(const StepDescriptor& step, StreamHandle stream) {
+void StepUpload::fill(const StepDescriptor& step) {
     const auto* base = view_.rows;
-    auto* host = static_cast<std::int32_t*>(pinned_.get());
+    std::int32_t* host = host_words();
     const auto at = [&](const std::int32_t* where) { return host + (where - base); };
     const auto put = [&](const std::int32_t* where, std::span<const std::int32_t> values,
                          std::int64_t count) {
@@ -84,9 +87,23 @@ void StepUpload::upload(const StepDescriptor& step, StreamHandle stream) {
         static_cast<std::int64_t>(step.block_table.size()));  // none without attention
     assert(entries <= table_entries_ && "block tables within the limits");
     put(view_.block_table, step.block_table, entries);
-    const auto bytes = static_cast<std::size_t>(table_begin_ + entries) * sizeof(std::int32_t);
-    check_cuda(*driver_, driver_->copy_to_device(device_.get(), host, bytes, stream),
+    filled_ = table_begin_ + entries;
+    is_sent_ = false;
+}
+
+void StepUpload::send(StreamHandle stream) {
+    const auto bytes = static_cast<std::size_t>(filled_) * sizeof(std::int32_t);
+    check_cuda(*driver_, driver_->copy_to_device(device_.get(), pinned_.get(), bytes, stream),
                "upload of the step");
+    is_sent_ = true;
+}
+
+void StepUpload::send_rules(std::int32_t logit_rows, StreamHandle stream) {
+    check_cuda(*driver_,
+               driver_->copy_to_device(
+                   device_.get() + static_cast<std::size_t>(rules_begin_) * sizeof(std::int32_t),
+                   rules(), static_cast<std::size_t>(logit_rows) * sizeof(SampleRow), stream),
+               "upload of sampling rules");
 }
 
 }  // namespace kernels::cuda

@@ -12,6 +12,11 @@ namespace {
 
 enum class Weights { kToCome, kPlaced };
 
+kernels::StepProgram draft_program(HiddenSource source) {
+    return source == HiddenSource::kTrunk ? kernels::StepProgram::kDraftFromTrunk
+                                          : kernels::StepProgram::kDraftFromDraft;
+}
+
 /// Weights that are placed count as free and needed: what the device has beside them is then exact,
 /// whatever they took and whoever took more meanwhile.
 MemorySupply supply_of(const kernels::Backend& backend, const WeightNeed& need,
@@ -98,7 +103,7 @@ const kernels::StepOutputs& ModelRunner::run(const kernels::StepDescriptor& step
     assert(step.rows > 0 && step.rows <= plan_.limits.step.rows && "rows within the plan");
     assert(step.logit_rows <= plan_.limits.step.logit_rows && "logit rows within the plan");
     backend_.begin_step(step);
-    forward_trunk(context());
+    if (!backend_.repeats(kernels::StepProgram::kTrunk)) forward_trunk(context());
     return finish(step);
 }
 
@@ -108,10 +113,28 @@ const kernels::StepOutputs& ModelRunner::run_draft(const kernels::StepDescriptor
     assert(step.rows > 0 && step.rows <= plan_.limits.step.rows && "rows within the plan");
     assert(step.logit_rows <= plan_.limits.step.logit_rows && "logit rows within the plan");
     backend_.begin_step(step);
+    if (!backend_.repeats(draft_program(source))) forward_draft(source);
+    return finish(step);
+}
+
+void ModelRunner::forward_draft(HiddenSource source) {
     // The pass reads a chained draft's hidden rows before its head writes the next ones.
     forward_mtp(context(), 0,
                 source == HiddenSource::kTrunk ? buffers_.hidden : buffers_.mtp_hidden);
-    return finish(step);
+}
+
+bool ModelRunner::rehearse(const Rehearsal& rehearsal) {
+    const RehearsedStep step(rehearsal);
+    if (!backend_.begin_rehearsal(step.descriptor(), rehearsal.program)) return false;
+    if (rehearsal.program == kernels::StepProgram::kTrunk)
+        forward_trunk(context());
+    else
+        forward_draft(rehearsal.program == kernels::StepProgram::kDraftFromTrunk
+                          ? HiddenSource::kTrunk
+                          : HiddenSource::kDraft);
+    backend_.sample({.logits = buffers_.logits, .vocabulary_used = vocabulary_used_});
+    backend_.finish_rehearsal();
+    return true;
 }
 
 void ModelRunner::keep_hidden(std::int32_t row, std::int32_t slot, std::int32_t index) {
@@ -131,7 +154,7 @@ void ModelRunner::replay(std::int32_t slot, std::int32_t rows, std::int32_t kv_l
     step.state_slot = {&slot, 1};
     step.replay_rows = {&rows, 1};
     backend_.begin_step(step);
-    forward_replay(context());
+    if (!backend_.repeats(kernels::StepProgram::kReplay)) forward_replay(context());
     backend_.finish_step();
 }
 

@@ -12,6 +12,7 @@
 #include "replica/model/config.h"
 #include "replica/model/forward.h"
 #include "replica/model/memory_plan.h"
+#include "replica/model/rehearsal.h"
 #include "replica/model/snapshots.h"
 #include "replica/model/weights.h"
 
@@ -38,6 +39,10 @@ public:
     void save_state(std::int32_t slot, std::int32_t snapshot) override;
     void load_state(std::int32_t snapshot, std::int32_t slot) override;
 
+    /// Makes a step ready ahead of its first use, once limit_vocabulary has been called. False =
+    /// the backend keeps no steps like this.
+    bool rehearse(const Rehearsal& rehearsal);
+
     /// Ids from here on are unused rows of the vocabulary and are never drawn; the tokenizer knows.
     void limit_vocabulary(std::int32_t vocabulary_used) { vocabulary_used_ = vocabulary_used; }
 
@@ -50,6 +55,7 @@ private:
                 ModelWeights weights);
     ForwardContext context() const;
     const kernels::StepOutputs& finish(const kernels::StepDescriptor& step);
+    void forward_draft(HiddenSource source);
 
     kernels::Backend& backend_;
     ModelConfig config_;

@@ -1,6 +1,7 @@
 #include "replica/server/model_loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 
@@ -197,6 +198,30 @@ std::unique_ptr<Engine> start_engine(const ServerOptions& options, const LoadHoo
     return started;
 }
 
+/// Steps' graphs are captured while nobody waits: at 3 ms each, or until the time is over.
+void rehearse_steps(const ServerOptions& options, const LoadHooks& hooks, ModelRunner& runner) {
+    constexpr std::chrono::seconds kTimeMax{5};
+    const RunnerLimits& limits = runner.limits();
+    const std::vector<Rehearsal> plan =
+        plan_rehearsals({.sequences = std::min(options.sequences, limits.step.seqs),
+                         .draft_tokens_max = limits.draft_tokens_max,
+                         .draft_batch_max = options.draft_batch,
+                         .logit_rows = limits.step.logit_rows,
+                         .steps_max = options.graph_steps});
+    const auto begin = std::chrono::steady_clock::now();
+    std::size_t ready = 0;
+    for (; ready < plan.size() && std::chrono::steady_clock::now() - begin < kTimeMax; ++ready) {
+        if (!runner.rehearse(plan[ready])) break;
+        hooks.on_progress(proto::ReplicaState::kWarming, ready + 1, plan.size());
+    }
+    if (ready == 0) return;  // the CPU keeps no steps
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    log_event(LogLevel::kInfo, "steps_captured",
+              {{"steps", std::to_string(ready)},
+               {"planned", std::to_string(plan.size())},
+               {"seconds", std::to_string(time.count())}});
+}
+
 }  // namespace
 
 std::optional<StartFailure> check_required_kernels(const std::vector<kernels::KernelEntry>& kernels,
@@ -267,6 +292,7 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
     model->device_memory = device_memory(resources->runner->plan());
     describe_template(*model, options.tool_format);
     model->fingerprint = fingerprint_of(*model);
+    rehearse_steps(options, hooks, *resources->runner);
     auto engine = start_engine(options, hooks, *model, *resources->runner);
     return Serving{std::move(resources), std::move(model), std::move(engine)};
 }

@@ -84,6 +84,11 @@ void add_engine_options(CLI::App& app, ServerOptions& options) {
                    "no drafts while more sequences than this decode")
         ->check(CLI::Range(1, kSequencesMax))
         ->capture_default_str();
+    app.add_option("--graph-steps", options.graph_steps,
+                   "on a GPU, step sizes captured as graphs before the first request, at most; "
+                   "0 = each when it comes")
+        ->check(CLI::Range(0, kGraphStepsMax))
+        ->capture_default_str();
     app.add_option("--queued-tokens-max", options.queued_tokens_max,
                    "prompt tokens that may wait; default: half a context for each waiting place; "
                    "0 = no bound")

@@ -12,6 +12,7 @@ namespace replica::server {
 /// More than anything sensible; bounds what a flag can ask for.
 inline constexpr int kSequencesMax = 1024;
 inline constexpr int kThreadsMax = 1024;
+inline constexpr int kGraphStepsMax = 192;  // of the 256 graphs that a backend keeps
 inline constexpr int kContextMax = 1 << 24;
 /// The start-up test asks a question of some ten tokens.
 inline constexpr int kContextMin = 16;
@@ -48,8 +49,9 @@ struct ServerOptions {
     /// Saved recurrent states in host memory. Default: min(2 GiB, 1/8 of what is free at start).
     std::optional<std::int64_t> checkpoint_memory_mib;
     DraftMode drafts = DraftMode::kAuto;
-    int draft_tokens = 3;  // in a row, where the model can draft
-    int draft_batch = 4;   // no drafts while more sequences decode
+    int draft_tokens = 3;   // in a row, where the model can draft
+    int draft_batch = 4;    // no drafts while more sequences decode
+    int graph_steps = 128;  // made ready before the first request, on a GPU
 
     /// Prompt tokens in the queue. Default: half a context for each waiting place; 0: no bound.
     std::optional<std::int64_t> queued_tokens_max;

@@ -14,6 +14,15 @@
 //   of
 //       one more step takes on a GPU:
 //       {"launches":[{"kernel":"norm_rows","blocks":4,"us":2.1}],"finite":true}
+//   {"op":"verify","sequences":1,"rows":5,"prompt":[ids],"tokens":[ids]}  as decode, with 5 rows of
+//   a
+//       sequence in every step, of which the one before has all accepted
+//   {"op":"draft","sequences":1,"prompt":[ids],"tokens":[ids]}     passes of the MTP block with its
+//       head, a row of each sequence, behind a decode step of the same
+//       Both, with "timeline":true: {"launches":[...]} of one more of them.
+//   {"op":"rehearse","sequences":16,"drafts":3}                    {"steps":48,"ms":x,"bytes":of
+//   the
+//       device's memory}
 //   {"op":"gaps","tokens":[ids],"answer":[ids]}                    {"gaps":[logit of each token of
 //       the answer minus the best other one]}
 //
@@ -40,6 +49,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "replica/gguf/reader.h"
+#include "replica/model/rehearsal.h"
 #include "replica/model/runner.h"
 #include "tests/support/golden/model_session.h"
 
@@ -56,6 +66,12 @@ struct BenchOptions {
     std::int32_t context = 1024;
     std::int32_t sequences = 16;
     std::int32_t step_rows = 512;
+    std::int32_t drafts = 0;
+};
+
+struct Verify {
+    bool is_on = false;            // every row draws and none commits
+    std::int32_t replay_rows = 0;  // accepted in the step before
 };
 
 /// A step with its arrays.
@@ -66,7 +82,8 @@ public:
         : blocks_per_seq_(blocks_per_seq), draws_(draws) {}
 
     /// Appends `tokens` of a sequence that holds `before` tokens; the last row gives logits.
-    void add(std::int32_t sequence, std::span<const std::int32_t> tokens, std::int32_t before) {
+    void add(std::int32_t sequence, std::span<const std::int32_t> tokens, std::int32_t before,
+             Verify verify = {}) {
         const auto seq = static_cast<std::int32_t>(before_.size());
         before_.push_back(before);
         for (std::int32_t i = 0; const std::int32_t id : tokens) {
@@ -74,8 +91,15 @@ public:
             position_.push_back(before + i++);
             seq_of_row_.push_back(seq);
         }
-        logit_row_.push_back(static_cast<std::int32_t>(token_.size()) - 1);
-        if (draws_) sampling_.push_back({.temperature = 0.0F});
+        const auto rows = static_cast<std::int32_t>(token_.size());
+        const auto logits = verify.is_on ? static_cast<std::int32_t>(tokens.size()) : 1;
+        for (std::int32_t row = rows - logits; row < rows; ++row) {
+            logit_row_.push_back(row);
+            if (draws_) sampling_.push_back({.temperature = 0.0F});
+        }
+        replay_rows_.push_back(verify.replay_rows);
+        commit_.push_back(verify.is_on ? 0 : 1);
+        hidden_row_.resize(token_.size(), seq);
         after_.push_back(before + static_cast<std::int32_t>(tokens.size()));
         row_begin_.push_back(static_cast<std::int32_t>(token_.size()));
         slot_.push_back(sequence + 1);
@@ -95,6 +119,9 @@ public:
         step.kv_len_before = before_;
         step.kv_len = after_;
         step.state_slot = slot_;
+        step.replay_rows = replay_rows_;
+        step.commit = commit_;
+        step.hidden_row = hidden_row_;
         step.block_table = block_table_;
         step.blocks_per_seq_max = blocks_per_seq_;
         step.logit_row = logit_row_;
@@ -108,6 +135,8 @@ private:
     bool draws_;
     std::vector<kernels::SamplingRow> sampling_;
     Ids token_, position_, seq_of_row_, row_begin_{0}, before_, after_, slot_, logit_row_;
+    Ids replay_rows_, hidden_row_;
+    std::vector<std::uint8_t> commit_;
     Ids block_table_;
 };
 
@@ -140,7 +169,8 @@ public:
                                                  {.context = options.context,
                                                   .sequences_max = options.sequences,
                                                   .step_rows_max = options.step_rows,
-                                                  .kv_dtype = kernels::DType::kF16},
+                                                  .kv_dtype = kernels::DType::kF16,
+                                                  .draft_tokens_max = options.drafts},
                                                  replica::LoadProgress{});
         if (!runner) throw std::runtime_error(runner.error().text());
         runner_ = *std::move(runner);
@@ -156,42 +186,66 @@ public:
     }
 
     Json decode(std::int32_t sequences, const Ids& prompt, const Ids& tokens, bool draws) {
-        const auto length = static_cast<std::int32_t>(prompt.size());
-        for (std::int32_t s = 0; s < sequences; ++s) {
-            Ids own = prompt;
-            std::rotate(own.begin(), own.begin() + s % length, own.end());
-            for (std::size_t begin = 0; begin < own.size(); begin += step_rows_) {
-                Batch batch(blocks_per_seq());
-                batch.add(s,
-                          std::span<const std::int32_t>(own).subspan(
-                              begin, std::min(step_rows_, own.size() - begin)),
-                          static_cast<std::int32_t>(begin));
-                runner_->run(batch.step());
-            }
-        }
+        const std::int32_t length = fill(sequences, prompt);
         Record record;
         for (std::size_t i = 0; i < tokens.size(); ++i)
             record.ms.push_back(run(decode_step(sequences, length, tokens, i, draws), record));
         return record.json();
     }
 
+    /// Rows of a verify step; `rows` = 0: passes of the MTP block.
+    Json speculate(std::int32_t sequences, std::int32_t rows, const Ids& prompt, const Ids& tokens,
+                   bool has_timeline) {
+        const bool is_draft = rows == 0;
+        const std::int32_t length = fill(sequences, prompt);
+        const auto step = [&](std::int32_t i) {
+            if (is_draft)
+                return decode_step(sequences, length, tokens, static_cast<std::size_t>(i), true);
+            Batch batch(blocks_per_seq(), true);
+            for (std::int32_t s = 0; s < sequences; ++s) {
+                Ids own;
+                for (std::int32_t row = 0; row < rows; ++row)
+                    own.push_back(
+                        tokens[static_cast<std::size_t>(i * rows + row + s) % tokens.size()]);
+                batch.add(s, own, length + i * rows,
+                          {.is_on = true, .replay_rows = i == 0 ? 0 : rows});
+            }
+            return batch;
+        };
+        Record record;
+        if (is_draft) run(step(0), record);  // its hidden rows are what the passes join
+        const auto steps = static_cast<std::int32_t>(tokens.size());
+        for (std::int32_t i = 0; i < steps; ++i)
+            record.ms.push_back(run(step(i), record, is_draft));
+        if (!has_timeline) return record.json();
+        return launches([&] { run(step(steps), record, is_draft); }, record);
+    }
+
+    Json rehearse(std::int32_t sequences, std::int32_t drafts) {
+        const std::uint64_t free = backend_->device().memory_bytes_free;
+        const auto begin = std::chrono::steady_clock::now();
+        int steps = 0;
+        for (const replica::Rehearsal& one : replica::plan_rehearsals({.sequences = sequences,
+                                             .draft_tokens_max = drafts,
+                                             .draft_batch_max = 4,
+                                             .logit_rows = runner_->limits().step.logit_rows,
+                                             .steps_max = 192}))
+            steps += runner_->rehearse(one) ? 1 : 0;
+        const std::chrono::duration<double, std::milli> time =
+            std::chrono::steady_clock::now() - begin;
+        return {{"steps", steps},
+                {"ms", time.count()},
+                {"bytes", free - backend_->device().memory_bytes_free}};
+    }
+
     /// Behind a decode of the same.
     Json timeline(std::int32_t sequences, const Ids& prompt, const Ids& tokens, bool draws) {
-        auto* cuda = dynamic_cast<kernels::CudaBackend*>(backend_.get());
-        if (cuda == nullptr) throw std::runtime_error("only a GPU has a timeline of launches");
         decode(sequences, prompt, tokens, draws);
-        constexpr int kRepeats = 9;
-        cuda->time_next_step(kRepeats);
         Record record;
-        run(decode_step(sequences, static_cast<std::int32_t>(prompt.size()), tokens, tokens.size(),
-                        draws),
+        const auto length = static_cast<std::int32_t>(prompt.size());
+        return launches(
+            [&] { run(decode_step(sequences, length, tokens, tokens.size(), draws), record); },
             record);
-        Json launches = Json::array();
-        for (const kernels::CudaLaunchTime& launch : cuda->step_times())
-            launches.push_back({{"kernel", launch.kernel},
-                                {"blocks", launch.blocks},
-                                {"us", launch.seconds * 1e6}});
-        return {{"launches", std::move(launches)}, {"finite", record.is_finite}};
     }
 
     Json prefill(const Ids& tokens, std::size_t step_rows, bool is_traced) {
@@ -242,6 +296,40 @@ public:
     }
 
 private:
+    /// What each launch of a step takes.
+    template <class Step>
+    Json launches(Step step, const Record& record) {
+        auto* cuda = dynamic_cast<kernels::CudaBackend*>(backend_.get());
+        if (cuda == nullptr) throw std::runtime_error("only a GPU has a timeline of launches");
+        constexpr int kRepeats = 9;
+        cuda->time_next_step(kRepeats);
+        step();
+        Json launches = Json::array();
+        for (const kernels::CudaLaunchTime& launch : cuda->step_times())
+            launches.push_back({{"kernel", launch.kernel},
+                                {"blocks", launch.blocks},
+                                {"us", launch.seconds * 1e6}});
+        return {{"launches", std::move(launches)}, {"finite", record.is_finite}};
+    }
+
+    /// Feeds each sequence the prompt, and returns its length.
+    std::int32_t fill(std::int32_t sequences, const Ids& prompt) {
+        const auto length = static_cast<std::int32_t>(prompt.size());
+        for (std::int32_t s = 0; s < sequences; ++s) {
+            Ids own = prompt;
+            std::rotate(own.begin(), own.begin() + s % length, own.end());
+            for (std::size_t begin = 0; begin < own.size(); begin += step_rows_) {
+                Batch batch(blocks_per_seq());
+                batch.add(s,
+                          std::span<const std::int32_t>(own).subspan(
+                              begin, std::min(step_rows_, own.size() - begin)),
+                          static_cast<std::int32_t>(begin));
+                runner_->run(batch.step());
+            }
+        }
+        return length;
+    }
+
     static replica::GgufFile open(const std::string& path) {
         auto file = replica::GgufFile::open(path);
         if (!file) throw std::runtime_error(file.error().text());
@@ -272,11 +360,12 @@ private:
     std::int32_t blocks_per_seq() const { return runner_->limits().step.blocks_per_seq; }
 
     /// Runs the step and returns its milliseconds; the rest goes to `record`.
-    double run(const Batch& batch, Record& record) {
+    double run(const Batch& batch, Record& record, bool is_draft = false) {
         const kernels::StepDescriptor step = batch.step();
         const double cpu_before = process_cpu_ms();
         const auto begin = std::chrono::steady_clock::now();
-        const kernels::StepOutputs& outputs = runner_->run(step);
+        const kernels::StepOutputs& outputs =
+            is_draft ? runner_->run_draft(step, replica::HiddenSource::kTrunk) : runner_->run(step);
         const std::chrono::duration<double, std::milli> wall =
             std::chrono::steady_clock::now() - begin;
         record.cpu_ms += process_cpu_ms() - cpu_before;
@@ -311,8 +400,13 @@ Json answer(Bench& bench, const Json& ask) {
         return bench.timeline(ask.at("sequences"), ask.at("prompt"), ask.at("tokens"), draws);
     if (op == "prefill")
         return bench.prefill(ask.at("tokens"), ask.at("step"), ask.value("trace", false));
+    if (op == "verify" || op == "draft")
+        return bench.speculate(ask.at("sequences"), op == "draft" ? 0 : ask.at("rows").get<int>(),
+                               ask.at("prompt"), ask.at("tokens"), ask.value("timeline", false));
+    if (op == "rehearse") return bench.rehearse(ask.at("sequences"), ask.at("drafts"));
     if (op == "gaps") return bench.gaps(ask.at("tokens"), ask.at("answer"));
-    throw std::runtime_error("op is decode, timeline, prefill or gaps, not " + op);
+    throw std::runtime_error(
+        "op is decode, timeline, prefill, verify, draft, rehearse or gaps, not " + op);
 }
 
 }  // namespace
@@ -328,6 +422,7 @@ int main(int argc, char** argv) {
     app.add_option("--sequences", options.sequences, "sequences at most");
     app.add_option("--step-rows", options.step_rows, "rows of a step at most")
         ->capture_default_str();
+    app.add_option("--drafts", options.drafts, "rows of a verify step beyond the first, at most");
     CLI11_PARSE(app, argc, argv);
     try {
         Bench bench(options);

@@ -71,7 +71,8 @@ TEST(OptionsTest, ReadsWhatTheEngineKeepsDraftsAndQueues) {
     const CommandLine line =
         parsed({"--model", "m", "--prefix-cache", "off", "--checkpoint-memory-mib", "64",
                 "--kv-tokens", "4096", "--drafts", "always", "--draft-tokens", "2", "--draft-batch",
-                "1", "--queued-tokens-max", "0", "--step-time-target-ms", "0"});
+                "1", "--queued-tokens-max", "0", "--step-time-target-ms", "0", "--graph-steps",
+                "7"});
     ASSERT_TRUE(line.options) << line.text;
     const ServerOptions& options = *line.options;
     EXPECT_FALSE(options.has_prefix_cache);
@@ -80,6 +81,7 @@ TEST(OptionsTest, ReadsWhatTheEngineKeepsDraftsAndQueues) {
     EXPECT_EQ(options.drafts, DraftMode::kAlways);
     EXPECT_EQ(options.draft_tokens, 2);
     EXPECT_EQ(options.draft_batch, 1);
+    EXPECT_EQ(options.graph_steps, 7);
     EXPECT_EQ(options.queued_tokens_bound(1000), 0);
     EXPECT_EQ(options.step_time_target_or_default(), std::chrono::milliseconds{0});
 }
