@@ -8,6 +8,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "proto/free_string.h"
+
 namespace proto {
 namespace {
 
@@ -128,7 +130,7 @@ void HttpConnection::consume(std::size_t count) {
     assert(input_begin_ <= input_.size() && "only what has arrived can be consumed");
     if (input_begin_ == input_.size()) {
         input_.clear();
-        if (input_.capacity() > kPipelineBytesMax) input_ = std::string();  // a body came through
+        if (input_.capacity() > kPipelineBytesMax) free_string(input_);  // a body came through
         input_begin_ = 0;
     } else if (input_begin_ > 64 * kKiB) {
         input_.erase(0, input_begin_);
@@ -453,7 +455,8 @@ asio::awaitable<bool> HttpConnection::serve_request(HttpRequestHead head, bool i
         if (read.end == BodyEnd::kRefused) {
             std::string request_id = request.request_id;
             Headers more = std::move(request.answer_headers);
-            request = HttpRequest();  // its memory, and what the ticket counts of it
+            free_string(request.body);
+            request = HttpRequest();  // and with the ticket what is counted of it
             if (read.answer) {
                 co_await answer_and_close(std::move(*read.answer), std::move(request_id),
                                           std::move(access), std::move(more));

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <chrono>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,9 @@ struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     /// The read ahead of this one is full while its request runs, so nobody reads its socket: its
     /// end is looked for until it is read again.
     void watch_for_end(HttpConnection& connection);
+    /// The client of this one does not take these bytes of an answer now; until end_unsent.
+    void begin_unsent(HttpConnection& connection, std::size_t bytes);
+    void end_unsent(HttpConnection& connection);
     /// "Date: …\r\n", made once a second.
     const std::string& date_line();
 
@@ -61,6 +65,7 @@ struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     std::unordered_set<HttpConnection*> connections;
     std::unordered_map<std::string, std::size_t> connections_of_address;
     std::unordered_set<HttpConnection*> full;  // see watch_for_end
+    std::list<HttpConnection*> unsent;         // see begin_unsent; who has waited longest is first
     int reserve_fd = -1;                       // a descriptor for worse times; -1: spent, or none
     std::array<char, 64 * kKiB> read_scratch{};
 
@@ -104,6 +109,11 @@ public:
     /// FIN or RST was seen: as if it had been read.
     void client_left();
     [[nodiscard]] HttpServerCore& core() const { return *core_; }
+    struct Unsent {
+        std::size_t bytes = 0;
+        std::list<HttpConnection*>::iterator place;
+    };
+    std::optional<Unsent> unsent;  // the core's own
 
     // For HttpExchange.
     boost::asio::awaitable<bool> send(HttpExchange& exchange, HttpResponse response);

@@ -104,7 +104,13 @@ asio::awaitable<bool> HttpConnection::write_all(ServerStream::Parts parts) {
         boost::system::error_code error;
         std::size_t count = stream_.write_some(parts, error);
         if (error == asio::error::would_block) {
-            const bool is_writable = co_await wait_writable();
+            std::size_t unsent_bytes = 0;
+            for (const std::string_view rest : parts)
+                unsent_bytes += rest.size();
+            core_->begin_unsent(*this, unsent_bytes);
+            bool is_writable = false;  // it may be itself that is cut
+            if (!is_aborted_) is_writable = co_await wait_writable();
+            core_->end_unsent(*this);
             if (!is_writable) co_return false;
             continue;
         }

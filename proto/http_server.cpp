@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -193,7 +194,8 @@ void HttpServerCore::admit_connection(StreamProtocol::socket socket, bool is_res
     }
     const std::string peer = address_text(remote);
     std::size_t& count = connections_of_address[peer];
-    if (count >= options.connections_per_address_max && !is_local(peer)) {
+    const bool is_exempt = options.is_loopback_exempt && is_local(peer);
+    if (count >= options.connections_per_address_max && !is_exempt) {
         ++stats.rejected_address_total;
         return;
     }
@@ -216,6 +218,25 @@ void HttpServerCore::admit_connection(StreamProtocol::socket socket, bool is_res
 
 void HttpServerCore::watch_for_end(HttpConnection& connection) {
     if (full.insert(&connection).second && full.size() == 1) look_for_ends();
+}
+
+void HttpServerCore::begin_unsent(HttpConnection& connection, std::size_t bytes) {
+    unsent.push_back(&connection);
+    connection.unsent = {bytes, std::prev(unsent.end())};
+    stats.unsent_bytes += bytes;
+    while (stats.unsent_bytes > options.unsent_bytes_max) {
+        HttpConnection& slowest = *unsent.front();
+        end_unsent(slowest);
+        ++stats.write_stalls_total;
+        slowest.abort();
+    }
+}
+
+void HttpServerCore::end_unsent(HttpConnection& connection) {
+    if (!connection.unsent) return;  // cut meanwhile
+    stats.unsent_bytes -= connection.unsent->bytes;
+    unsent.erase(connection.unsent->place);
+    connection.unsent.reset();
 }
 
 void HttpServerCore::look_for_ends() {

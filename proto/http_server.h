@@ -123,13 +123,17 @@ struct HttpServerOptions {
     std::chrono::milliseconds body_grace{10'000};  // after it, body_rate_min must hold
     std::size_t body_rate_min = kKiB;              // bytes per second, average after the grace
     std::chrono::milliseconds write_stall{30'000};
+    /// Bytes of answers that clients have not taken, of all connections. Beyond it whoever has
+    /// taken nothing for the longest time is cut, as if the stall had lasted.
+    std::size_t unsent_bytes_max = 256 * kMiB;
     std::chrono::milliseconds accept_pause{100};  // when descriptors run out
 
     std::size_t connections_max = 8192;  // more are closed at once
     /// At this many connections accepting pauses until one has ended, so that descriptors are left
     /// for others; further clients wait in the backlog.
     std::size_t connections_pause = std::numeric_limits<std::size_t>::max();
-    std::size_t connections_per_address_max = 1024;  // loopback is exempt
+    std::size_t connections_per_address_max = 1024;  // loopback is exempt, since proxies come so
+    bool is_loopback_exempt = true;
     std::size_t requests_per_connection_max = 1000;  // the last one is answered with close
 
     /// With `check_host`, a Host that is neither an address of ours, localhost nor in
@@ -161,6 +165,7 @@ struct HttpServerOptions {
 struct HttpServerStats {
     std::size_t connections = 0;
     std::size_t requests_running = 0;  // handlers that have not returned
+    std::size_t unsent_bytes = 0;      // of answers that clients have not taken
     std::uint64_t connections_total = 0;
     std::uint64_t requests_total = 0;  // heads that passed the gate
     std::uint64_t rejected_count_total = 0, rejected_address_total = 0;  // connections

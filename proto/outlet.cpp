@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/free_string.h"
+
 namespace proto {
 namespace {
 
@@ -84,7 +86,7 @@ bool Outlet::flush() {
         written += static_cast<std::size_t>(count);
     }
     if (written == waiting_.size() && waiting_.capacity() > bytes_max_ / 8) {
-        waiting_ = std::string();
+        free_string(waiting_);
     } else {
         waiting_.erase(0, written);
     }

@@ -1,10 +1,11 @@
 // What a request holds from the moment its head is accepted to its end: who calls, when it came,
-// and its part of the memory for bodies. The server keeps it as the request's ticket.
+// and its part of what all share. The server keeps it as the request's ticket.
 #pragma once
 
 #include <memory>
 
 #include "router/charge.h"
+#include "router/key_budget.h"
 #include "router/key_ring.h"
 #include "router/wait_queue.h"
 
@@ -13,8 +14,9 @@ namespace router {
 struct Admission {
     Clock::time_point arrival;
     std::shared_ptr<const Caller> caller;
-    BodyBudget::Share share;           // of what is received of the body, or announced to come
+    KeyBudget::Share body;             // bytes that have come of it, or are announced to come
     WaitQueue::Arrival arrival_place;  // of generations, until the request has been read
+    KeyBudget::Share pass;             // of what needs no queue, to its end
 };
 
 /// The ticket of an accepted request, as admit() has left it; null for a refused one.

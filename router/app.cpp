@@ -122,6 +122,7 @@ App::App(const Config& config)
                 .hash_key = draw_key(),
                 .parse_pool = parse_pool_,
                 .server = server_,
+                .scrapes = scrapes_,
                 .on_suspicion = [this](int index) { follower_.follow(index); },
                 .on_removal =
                     [this](int index) {
@@ -200,6 +201,7 @@ proto::HttpServerOptions App::server_options() const {
         return handlers_.body_bytes_max();
     };
     options.write_stall = config_.write_stall;
+    options.unsent_bytes_max = config_.unsent_bytes_max;
     options.connections_max = config_.connections_max;
     options.connections_per_address_max = config_.connections_per_address_max;
     options.requests_per_connection_max = config_.requests_per_connection_max;

@@ -30,6 +30,7 @@
 #include "router/key_source.h"
 #include "router/launcher_link.h"
 #include "router/metrics.h"
+#include "router/metrics_endpoint.h"
 #include "router/replica_set.h"
 #include "router/status_follower.h"
 
@@ -81,6 +82,7 @@ private:
     KeySource key_source_;
     KeySource admin_key_source_;
     std::shared_ptr<const proto::TlsContext> tls_;  // null: clients speak without it
+    KeyBudget scrapes_{kScrapesMax};
     Services services_;
     Handlers handlers_;
     proto::HttpServer server_;

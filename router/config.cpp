@@ -94,9 +94,9 @@ std::string Config::digest() const {
         text << url << ' ';
     text << queue_count_max.value_or(0) << ' ' << bodies_bytes_max << ' ' << dispatch_ahead << ' '
          << retries_max << ' ' << stream_buffer_bytes << ' ' << answer_hold_bytes << ' '
-         << body_bytes_max.value_or(0) << ' ' << connections_max << ' ' << decision_header << ' '
-         << cost_decode_weight << ' ' << cost_kv_s << ' ' << cost_decay << ' '
-         << affinity_entries_max << ' ' << big_prefill_s << ' ' << big_prefills_max << ' '
+         << body_bytes_max.value_or(0) << ' ' << unsent_bytes_max << ' ' << connections_max << ' '
+         << decision_header << ' ' << cost_decode_weight << ' ' << cost_kv_s << ' ' << cost_decay
+         << ' ' << affinity_entries_max << ' ' << big_prefill_s << ' ' << big_prefills_max << ' '
          << connections_per_address_max << ' ' << requests_per_connection_max << ' '
          << header_bytes_max << ' ' << header_count_max << ' ' << body_rate_min << ' '
          << parse_threads << ' ' << host << ' ' << port << ' ' << insecure_no_auth << ' '
@@ -226,6 +226,11 @@ Config parse_command_line(int argc, const char* const* argv) {
     add_seconds(app, "--stream-idle-s", config.stream_idle,
                 "A stream without bytes from a replica without reports ends after this");
     add_seconds(app, "--write-stall-s", config.write_stall, "A client that reads nothing is cut");
+    app.add_option("--unsent-bytes-max", config.unsent_bytes_max,
+                   "Bytes of answers that clients have not taken, all together; beyond it the one "
+                   "that has read nothing for the longest time is cut")
+        ->check(CLI::Range(std::size_t{1} << 20, std::size_t{1} << 40))
+        ->capture_default_str();
     app.add_option("--stream-buffer-bytes", config.stream_buffer_bytes, "Longest event held back")
         ->check(CLI::Range(std::size_t{4096}, std::size_t{64} << 20))
         ->capture_default_str();

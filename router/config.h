@@ -65,6 +65,7 @@ struct Config {
 
     // Clients.
     std::optional<std::size_t> body_bytes_max;  // default max(4 MiB, 8 x context tokens)
+    std::size_t unsent_bytes_max = std::size_t{256} << 20;  // of answers, all clients together
     std::size_t connections_max = 8192;
     std::size_t connections_per_address_max = 1024;  // this machine is exempt
     std::size_t requests_per_connection_max = 1000;

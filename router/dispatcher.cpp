@@ -109,6 +109,7 @@ Dispatcher::Dispatcher(asio::any_io_executor executor, const Config& config, Rep
       memory_(memory_options(config)),
       queue_(config.queue_count_max.value_or(kQueueCountMin), &memory_.fair_share()),
       bodies_(config.bodies_bytes_max),
+      passes_(kQueueCountMin),
       mode_since_(Clock::now()),
       stagger_(executor_),
       router_id_(proto::make_instance_id()),
@@ -313,8 +314,17 @@ std::size_t Dispatcher::room_now() const {
 }
 
 proto::ApiError Dispatcher::refuse_body(std::size_t bytes, KeyId key) {
-    const bool is_share = bodies_.is_share_full(bytes, key);
-    return refuse(is_share ? RejectReason::kKeyBodiesFull : RejectReason::kBodiesFull);
+    const bool is_half = bodies_.is_half_full(bytes, key);
+    return refuse(is_half ? RejectReason::kKeyBodiesFull : RejectReason::kBodiesFull);
+}
+
+proto::Result<KeyBudget::Share> Dispatcher::enter(KeyId key) {
+    passes_.set_most(queue_count_max());
+    std::optional<KeyBudget::Share> place = passes_.take(1, key);
+    if (place) return std::move(*place);
+    const bool is_half = passes_.is_half_full(1, key);
+    return tl::unexpected(
+        refuse(is_half ? RejectReason::kKeyPassesFull : RejectReason::kPassesFull));
 }
 
 /// What was hit, and when to come back; the number is that of the header.
@@ -344,12 +354,19 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
         case RejectReason::kBodiesFull:
             return try_again(proto::ErrorCode::kQueueFull,
                              "The queue is full: the requests that wait hold " +
-                                 std::to_string(bodies_.bytes_used()) + " bytes.");
+                                 std::to_string(bodies_.used()) + " bytes.");
         case RejectReason::kKeyBodiesFull:
             return try_again(proto::ErrorCode::kQueueFull,
                              "This key has its half of the memory for requests, " +
-                                 std::to_string(bodies_.bytes_max() / 2) +
-                                 " bytes, while others wait.");
+                                 std::to_string(bodies_.most() / 2) + " bytes, while others wait.");
+        case RejectReason::kPassesFull:
+            return try_again(proto::ErrorCode::kQueueFull,
+                             std::to_string(passes_.used()) +
+                                 " requests of this kind are running, as many as may.");
+        case RejectReason::kKeyPassesFull:
+            return try_again(proto::ErrorCode::kQueueFull,
+                             "This key runs half of the requests of this kind that may, while "
+                             "others run some.");
         case RejectReason::kQueueTimeout:
             return try_again(proto::ErrorCode::kQueueTimeout,
                              "The request waited too long for a free replica.");

@@ -27,6 +27,7 @@
 #include "router/charge_ledger.h"
 #include "router/config.h"
 #include "router/estimator.h"
+#include "router/key_budget.h"
 #include "router/metrics.h"
 #include "router/policy_memory.h"
 #include "router/replica_set.h"
@@ -140,7 +141,11 @@ public:
     bool on_done(const proto::DoneEvent& done, Estimator& estimator);
 
     /// The bodies of all requests before their first answer byte.
-    BodyBudget& bodies() { return bodies_; }
+    KeyBudget& bodies() { return bodies_; }
+    /// A place for a request that needs no queue, of as many as may wait there.
+    [[nodiscard]] proto::Result<KeyBudget::Share> enter(KeyId key);
+    /// Requests that have such a place.
+    [[nodiscard]] std::size_t passes() const { return passes_.used(); }
     [[nodiscard]] const WaitQueue& queue() const { return queue_; }
     /// How many may wait.
     [[nodiscard]] std::size_t queue_count_max() const;
@@ -178,7 +183,8 @@ private:
     PolicyMemory memory_;
     ChargeLedger ledger_;
     WaitQueue queue_;
-    BodyBudget bodies_;
+    KeyBudget bodies_;  // bytes
+    KeyBudget passes_;  // requests
     std::list<Waiter*> waiters_;
     std::list<Grant*> grants_;
     FleetMode mode_ = FleetMode::kNone;

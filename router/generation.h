@@ -60,6 +60,7 @@ struct Services {
     SipKey hash_key;  // of this process, for the boundaries of prompts
     ParsePool& parse_pool;
     const proto::HttpServer& server;  // of the clients
+    KeyBudget& scrapes;               // of /metrics/all at once
     /// A connection to a replica failed: look at it now.
     std::function<void(int index)> on_suspicion;
     /// A replica was removed: nobody needs to look at it any more.
@@ -84,7 +85,7 @@ struct GenerationJob {
     KeyId key = kAnonymousKey;
     std::shared_ptr<const Boundaries> boundaries;
     Clock::time_point arrival;
-    BodyBudget::Share body_share;
+    KeyBudget::Share body_share;
 };
 
 class Generation {
@@ -160,8 +161,5 @@ private:
     std::optional<Clock::time_point> dispatched_at_;  // of the attempt, until its first byte
     std::list<Generation*>::iterator place_;
 };
-
-/// Sends a request that needs no queue and no charge to any READY replica and relays its answer.
-boost::asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exchange);
 
 }  // namespace router

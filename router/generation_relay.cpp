@@ -5,10 +5,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include "proto/free_string.h"
 #include "proto/sse.h"
 #include "proto/status.h"
 #include "router/generation.h"
-#include "router/trace_context.h"
 
 namespace router {
 namespace {
@@ -19,9 +19,6 @@ namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kTailWait{1'000};
 constexpr std::size_t kStreamErrorLost = 0;
 constexpr std::size_t kStreamErrorStalled = 1;
-constexpr std::size_t kPassThroughBytesMax = std::size_t{64} << 20;  // of a tokenised text
-/// Requests that cost no slot may go to a replica whose slots are taken.
-constexpr int kNoLimit = 1 << 20;
 
 double seconds(Clock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -185,7 +182,7 @@ asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& 
     }
     bool is_there = co_await exchange_.start_stream(response.status, std::move(headers));
     if (is_there) is_there = co_await exchange_.write(held);
-    held = {};
+    proto::free_string(held);
     body_.reset();
     job_.body_share.release();
     while (is_there) {
@@ -220,64 +217,6 @@ asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {
             : proto::sse_error({proto::ErrorCode::kReplicaLost, "The replica sent no stream."});
     const bool is_there = co_await exchange_.write(event);
     if (is_there) (void)co_await exchange_.finish();
-}
-
-asio::awaitable<void> pass_through(Services& services, proto::HttpExchange& exchange) {
-    const auto cancel = std::make_shared<proto::CancelHandle>();
-    exchange.on_disconnect([cancel] { cancel->cancel(); });
-    proto::HttpRequest& client = exchange.request();
-    const auto body = std::make_shared<const std::string>(std::move(client.body));
-    const TraceContext trace = trace_of(client.headers);
-    std::vector<InstanceRef> excluded;
-    // It changes nothing on a replica and may be repeated, but one that kills its replica must not
-    // be handed from one to the next.
-    int lost_count = 0;
-    while (!exchange.is_client_gone() && lost_count <= services.config.retries_max) {
-        Snapshot snapshot = services.set.snapshot(kNoLimit, Clock::now());
-        for (ReplicaView& view : snapshot.replicas)
-            view.is_saturated = false;
-        const Decision decision = choose(snapshot, {.excluded = excluded});
-        if (!decision.replica) break;
-        const Replica& replica = *services.set.find(decision.replica->index);
-        proto::HttpClientRequest request;
-        request.method = client.method;
-        request.target = client.path;
-        request.headers =
-            forward_headers(services.config, client, {.instance = replica.instance()});
-        add_trace(request.headers, trace, client.headers);
-        request.shared_body = body;
-        request.cancel = cancel;
-        request.timeouts.connect = services.config.connect;
-        request.timeouts.head = services.config.stream_idle;
-        request.timeouts.body_idle = services.config.stream_idle;
-        auto response = co_await services.client.request(replica.endpoint, std::move(request));
-        AttemptResult result = AttemptResult::kLost;
-        if (!response) {
-            result = judge(response.error());
-        } else if (response->status == 421 || response->status == 503) {
-            result = AttemptResult::kRefused;
-        } else {
-            auto answer = co_await response->read_all(kPassThroughBytesMax);
-            if (answer) {
-                proto::HttpResponse whole(response->status, answer_headers(response->headers),
-                                          std::move(*answer));
-                if (lacks_retry_after(whole.status, whole.headers)) {
-                    const int wait_s = services.dispatcher.computed_retry_after_s();
-                    whole.headers.add("retry-after", std::to_string(wait_s));
-                }
-                (void)co_await exchange.send(std::move(whole));
-                co_return;
-            }
-        }
-        if (result == AttemptResult::kLost) ++lost_count;
-        services.on_suspicion(decision.replica->index);
-        excluded.push_back(*decision.replica);
-    }
-    if (exchange.is_client_gone()) co_return;
-    proto::ApiError error(proto::ErrorCode::kReplicaLost, "No replica answered.");
-    if (excluded.empty()) error = services.dispatcher.refuse(RejectReason::kNoReplicaReady);
-    proto::HttpResponse refusal = proto::error_response(error);
-    (void)co_await exchange.send(std::move(refusal));
 }
 
 }  // namespace router

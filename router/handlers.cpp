@@ -12,6 +12,7 @@
 #include "proto/status.h"
 #include "router/admission.h"
 #include "router/metrics_endpoint.h"
+#include "router/pass_through.h"
 
 namespace router {
 namespace {
@@ -201,6 +202,11 @@ std::optional<proto::HttpResponse> Handlers::admit(proto::HttpRequestHead& head)
     if (!admission->caller && needs_key(services_.config, head)) return unauthorized_response();
     if (auto refusal = routes_.refuse(head.method, head.path)) return refusal;
     head.ticket = admission;
+    if (is_pass_through(head.path) && head.method != "OPTIONS") {
+        proto::Result<KeyBudget::Share> place = services_.dispatcher.enter(admission->caller->key);
+        if (!place) return proto::error_response(place.error());
+        admission->pass = std::move(*place);
+    }
     if (head.method != "POST") return std::nullopt;
     if (!is_json(head.headers.get("content-type"))) {
         return proto::error_response(
@@ -224,9 +230,9 @@ std::optional<proto::HttpResponse> Handlers::admit_body(const proto::HttpRequest
                                                         std::size_t bytes) {
     const std::shared_ptr<Admission> admission = admission_of(head.ticket);
     const KeyId key = admission->caller->key;
-    BodyBudget::Share& share = admission->share;
+    KeyBudget::Share& share = admission->body;
     if (services_.dispatcher.bodies().grow(share, bytes, key)) return std::nullopt;
-    return proto::error_response(services_.dispatcher.refuse_body(bytes - share.bytes(), key));
+    return proto::error_response(services_.dispatcher.refuse_body(bytes - share.amount(), key));
 }
 
 std::size_t Handlers::body_bytes_max() const {
@@ -276,7 +282,7 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
         co_return;
     }
     job->arrival = admission->arrival;
-    job->body_share = std::move(admission->share);
+    job->body_share = std::move(admission->body);
     admission->arrival_place.release();  // it takes its place in the queue, or starts, at once
     Generation generation(services_, exchange, std::move(*job));
     co_await generation.run();

@@ -38,8 +38,8 @@ constexpr std::array<std::string_view, kOutcomeCount> kOutcomeNames = {
     "drained"};
 constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"queued", "prefill", "decode"};
 constexpr std::array<std::string_view, kRejectReasonCount> kRejectNames = {
-    "queue_full",  "queue_timeout",    "no_replica_ready", "draining",
-    "bodies_full", "attempts_used_up", "key_queue_full",   "key_bodies_full"};
+    "queue_full",       "queue_timeout",  "no_replica_ready", "draining",    "bodies_full",
+    "attempts_used_up", "key_queue_full", "key_bodies_full",  "passes_full", "key_passes_full"};
 constexpr std::array<std::string_view, kReloadCount> kReloadNames = {"keys", "admin_keys", "tls"};
 constexpr std::array<std::string_view, kRetryReasonCount> kRetryNames = {"refused", "lost", "busy"};
 constexpr std::array<std::string_view, kAttemptOutcomeCount> kAttemptNames = {
@@ -121,6 +121,11 @@ void Metrics::make_own_series() {
                               "Bytes of all bodies held: waiting or in flight before "
                               "their first answer byte.")
                       .Add({});
+    unsent_bytes =
+        &make.gauges("unsent_bytes", "Bytes of answers that clients have not taken.").Add({});
+    passes_inflight =
+        &make.gauges("passes_inflight", "Requests that need no queue (/tokenize and its kind).")
+             .Add({});
     add_each(make.histograms("queue_wait_seconds", "Time from arrival to dispatch, by class."),
              "class", classes, queue_wait_seconds, kQueueWaitBuckets);
     add_each(make.counters("rejected_total", "Requests that were refused, by reason."), "reason",

@@ -68,9 +68,11 @@ enum class RejectReason : std::uint8_t {
     kBodiesFull,
     kAttemptsUsedUp,
     kKeyQueueFull,  // the key's half of the queue, or of the memory for bodies
-    kKeyBodiesFull
+    kKeyBodiesFull,
+    kPassesFull,  // of what needs no queue
+    kKeyPassesFull
 };
-inline constexpr std::size_t kRejectReasonCount = 8;
+inline constexpr std::size_t kRejectReasonCount = 10;
 
 /// What can be read again while the process runs.
 enum class Reload : std::uint8_t { kKeys, kAdminKeys, kTls };
@@ -136,6 +138,8 @@ public:
     std::array<prometheus::Gauge*, kPriorityClassCount> queue_requests{};
     prometheus::Gauge* queue_bytes = nullptr;
     prometheus::Gauge* body_bytes = nullptr;
+    prometheus::Gauge* passes_inflight = nullptr;
+    prometheus::Gauge* unsent_bytes = nullptr;
     std::array<prometheus::Histogram*, kPriorityClassCount> queue_wait_seconds{};
     std::array<prometheus::Counter*, kRejectReasonCount> rejected{};
     std::optional<Timing> time_to_first_token_seconds;

@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::string_view kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
-constexpr std::size_t kReplicaTextMax = std::size_t{8} << 20;
+constexpr std::size_t kReplicaTextMax = std::size_t{1} << 20;
 
 /// Counters that are kept elsewhere as plain numbers, which only rise.
 void follow(prometheus::Counter& counter, std::uint64_t total) {
@@ -33,6 +33,7 @@ void refresh_server(Metrics& metrics, const proto::HttpServerStats& stats) {
         stats.tls_failures_total};
     for (std::size_t i = 0; i < rejected.size(); ++i)
         follow(*metrics.connections_rejected.at(i), rejected.at(i));
+    metrics.unsent_bytes->Set(static_cast<double>(stats.unsent_bytes));
     for (std::size_t i = 0; i < stats.gate_rejected_total.size(); ++i)
         follow(*metrics.gate_rejected.at(i), stats.gate_rejected_total.at(i));
     follow(*metrics.slow_client_aborts, stats.write_stalls_total);
@@ -63,8 +64,8 @@ void refresh_gauges(Services& services) {
             replica.status ? std::chrono::duration<double>(now - replica.status_at).count() : -1);
     }
     refresh_server(services.metrics, services.server.stats());
-    services.metrics.body_bytes->Set(
-        static_cast<double>(services.dispatcher.bodies().bytes_used()));
+    services.metrics.passes_inflight->Set(static_cast<double>(services.dispatcher.passes()));
+    services.metrics.body_bytes->Set(static_cast<double>(services.dispatcher.bodies().used()));
 }
 
 /// Texts of all replicas that answered in time. Shared with the fetches, which may outlive the
@@ -122,6 +123,18 @@ asio::awaitable<void> serve_own_metrics(Services& services, proto::HttpExchange&
 
 asio::awaitable<void> serve_all_metrics(Services& services, proto::HttpExchange& exchange) {
     const auto executor = co_await asio::this_coro::executor;
+    // Each asks every replica and holds what they say.
+    const std::optional<KeyBudget::Share> place = services.scrapes.take(1);
+    if (!place) {
+        proto::HttpResponse refusal =
+            proto::error_response({proto::ErrorCode::kQueueFull,
+                                   "Too many scrapes of all replicas run at once.",
+                                   {},
+                                   {},
+                                   1});
+        (void)co_await exchange.send(std::move(refusal));
+        co_return;
+    }
     const auto gathering = std::make_shared<Gathering>(executor);
     for (const auto& [index, replica] : services.set.replicas()) {
         if (replica.state == ReplicaState::kDown) continue;

@@ -16,6 +16,9 @@
 
 namespace router {
 
+/// Scrapes of all replicas at once; each holds the texts of all of them.
+inline constexpr std::size_t kScrapesMax = 4;
+
 boost::asio::awaitable<void> serve_own_metrics(Services& services, proto::HttpExchange& exchange);
 boost::asio::awaitable<void> serve_all_metrics(Services& services, proto::HttpExchange& exchange);
 

@@ -49,6 +49,11 @@ void describe(const proto::ReplicaStatus& status, ReplicaView& view) {
     view.block_tokens = status.block_tokens;
 }
 
+/// Requests of ours run there.
+bool has_work(const Replica& replica) {
+    return replica.account && replica.account->sequences() > 0;
+}
+
 bool is_serving(ReplicaState state) {
     return state == ReplicaState::kReady || state == ReplicaState::kSuspect ||
            state == ReplicaState::kDraining;
@@ -107,14 +112,10 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
     Replica& replica = *known;
     const bool is_new = status.instance != replica.instance();
     if (is_new && replica.is_announced) return Report::kWrongInstance;
-    if (!replica.is_announced && (is_new || replica.state == ReplicaState::kDown)) {
-        const std::optional<int> holder = holder_of(status.instance, index);
-        if (holder && replica.same_as != holder) {
-            spdlog::warn("event=same_process replica={} as={} url={}", index, *holder,
-                         proto::printable(replica.url));
-        }
-        replica.same_as = holder;
-        if (holder) {
+    if (!replica.is_announced) {
+        look_for_holder(replica, status.instance);
+        if (replica.same_as && (is_new || !has_work(replica))) {
+            replica.is_gone = is_new && replica.account;  // what it was before has ended
             refresh(replica, now);
             return Report::kSameProcess;
         }
@@ -147,13 +148,21 @@ void ReplicaSet::on_stream_opened(int index) {
     if (replica != nullptr) replica->seq.reset();
 }
 
-/// The replica that talks to this process already.
-std::optional<int> ReplicaSet::holder_of(const std::string& instance, int but) const {
-    for (const auto& [index, replica] : replicas_) {
-        const bool is_there = replica.account && replica.state != ReplicaState::kDown;
-        if (index != but && is_there && replica.instance() == instance) return index;
+/// Whether another replica, by another address, is this process. Among those given by URL the first
+/// keeps it as long as it is there; the launcher's own takes it as soon as it serves.
+void ReplicaSet::look_for_holder(Replica& replica, const std::string& instance) {
+    std::optional<int> holder;
+    for (const auto& [index, other] : replicas_) {
+        if (index == replica.index || !other.account || other.same_as) continue;
+        const bool is_there =
+            other.is_announced ? is_serving(other.state) : other.state != ReplicaState::kDown;
+        if (is_there && other.instance() == instance) holder = index;
     }
-    return std::nullopt;
+    if (holder && replica.same_as != holder) {
+        spdlog::warn("event=same_process replica={} as={} url={}", replica.index, *holder,
+                     proto::printable(replica.url));
+    }
+    replica.same_as = holder;
 }
 
 void ReplicaSet::on_gone(int index, Clock::time_point now) {
@@ -456,7 +465,8 @@ ReplicaState ReplicaSet::observed_state(const Replica& replica, Clock::time_poin
     if (replica.is_announced) {
         if (const auto state = state_by_announcement(replica.announced)) return *state;
     }
-    if (replica.is_gone || replica.same_as) return ReplicaState::kDown;
+    if (replica.is_gone) return ReplicaState::kDown;
+    if (replica.same_as && !has_work(replica)) return ReplicaState::kDown;
     if (!replica.status) {
         const bool is_overdue = now - replica.watched_since >= limits_.silence_down;
         return is_overdue ? ReplicaState::kDown : ReplicaState::kStarting;
@@ -470,6 +480,7 @@ ReplicaState ReplicaSet::observed_state(const Replica& replica, Clock::time_poin
     const auto step_suspect = std::max<Clock::duration>(
         limits_.step_suspect, 5 * std::chrono::milliseconds(replica.status->longest_step_ms));
     if (silent >= limits_.silence_suspect || still >= step_suspect) return ReplicaState::kSuspect;
+    if (replica.same_as) return ReplicaState::kDraining;
     return state_by_report(replica.status->state);
 }
 

@@ -12,6 +12,7 @@
 //   silent 5 s, or no step for 10 s with work there ──▶ SUSPECT (no new work)
 //   silent 10 s, no step for 60 s, refused, or announced gone ──▶ DOWN
 //   announced or reported DRAINING, or an operator asked ──▶ DRAINING
+//   another replica is the same process ──▶ DRAINING while work of ours is there, then DOWN
 //
 // A drain is asked for here or at the launcher. The launcher's word about it counts when it
 // changes: one that was said before it had heard of ours changes nothing.
@@ -72,7 +73,7 @@ struct Replica {
     Clock::time_point watched_since;   // when reports began to be due
     Clock::time_point step_changed_at;
     bool is_gone = false;        // refused us; cleared by a report
-    std::optional<int> same_as;  // it is that replica's process by another address: not used
+    std::optional<int> same_as;  // it is that replica's process by another address: no new work
     std::optional<Clock::time_point> saturated_until;
     std::optional<Clock::time_point> saturated_at;
 
@@ -183,7 +184,7 @@ public:
     std::function<void(InstanceRef)> on_instance_end;
 
 private:
-    [[nodiscard]] std::optional<int> holder_of(const std::string& instance, int but) const;
+    void look_for_holder(Replica& replica, const std::string& instance);
     void refresh(Replica& replica, Clock::time_point now);
     void keep_a_way_in();
     [[nodiscard]] ReplicaState observed_state(const Replica& replica, Clock::time_point now) const;

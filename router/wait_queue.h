@@ -171,48 +171,4 @@ private:
     std::uint64_t next_number_ = 0;
 };
 
-/// Memory for request bodies that are received, queued or in flight before their first answer byte.
-/// While bodies of other keys are here, one key's may take half of it.
-/// Decision thread only.
-class BodyBudget {
-public:
-    explicit BodyBudget(std::size_t bytes_max) : bytes_max_(bytes_max) {}
-    BodyBudget(const BodyBudget&) = delete;
-    BodyBudget& operator=(const BodyBudget&) = delete;
-
-    /// A part of the budget; given back on destruction. Move-only.
-    class Share {
-    public:
-        Share() = default;
-        Share(Share&& other) noexcept;
-        Share& operator=(Share&& other) noexcept;
-        ~Share() { release(); }
-        void release();
-        [[nodiscard]] std::size_t bytes() const { return bytes_; }
-
-    private:
-        friend class BodyBudget;
-        Share(BodyBudget* budget, KeyId key, std::size_t bytes)
-            : budget_(budget), key_(key), bytes_(bytes) {}
-        BodyBudget* budget_ = nullptr;
-        KeyId key_ = kAnonymousKey;
-        std::size_t bytes_ = 0;
-    };
-
-    /// nullopt when `bytes` do not fit, in all or into the key's half.
-    [[nodiscard]] std::optional<Share> take(std::size_t bytes, KeyId key = kAnonymousKey);
-    /// Makes `share` one of `bytes` in all, if it is not yet; false leaves it as it is. A share
-    /// that holds something stays with its key.
-    [[nodiscard]] bool grow(Share& share, std::size_t bytes, KeyId key = kAnonymousKey);
-    /// Whether it is the key's half that `bytes` do not fit into.
-    [[nodiscard]] bool is_share_full(std::size_t bytes, KeyId key) const;
-    std::size_t bytes_used() const { return bytes_used_; }
-    std::size_t bytes_max() const { return bytes_max_; }
-
-private:
-    std::size_t bytes_max_;
-    std::size_t bytes_used_ = 0;
-    std::map<KeyId, std::size_t> bytes_of_key_;  // those that have any
-};
-
 }  // namespace router

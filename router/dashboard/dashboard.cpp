@@ -177,8 +177,8 @@ QueueView Dashboard::queue_view() const {
         view.classes.at(i) = {.count = queue.count_of(priority_class),
                               .oldest = queue.oldest_of(priority_class)};
     }
-    view.body_bytes = services_.dispatcher.bodies().bytes_used();
-    view.body_bytes_max = services_.dispatcher.bodies().bytes_max();
+    view.body_bytes = services_.dispatcher.bodies().used();
+    view.body_bytes_max = services_.dispatcher.bodies().most();
     std::tie(view.retry_after_s_min, view.retry_after_s_max) =
         services_.dispatcher.retry_after_range_s();
     return view;

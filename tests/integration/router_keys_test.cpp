@@ -238,6 +238,19 @@ TEST(RouterKeysTest, AKeyHasHalfOfTheQueueWhileOthersWait) {
     EXPECT_EQ(keyed.fleet.wait_idle(), "");
 }
 
+TEST(RouterKeysTest, WhatABrowserAsksWithoutAKeyMayHaveABodyAndHoldsNothing) {
+    KeyedFleet keyed(key_table("alice"));
+    for (const char* path : {kChat, "/tokenize", "/props", "/health"}) {
+        RawClient page(keyed.port());
+        page.send(
+            std::string("OPTIONS ") + path +
+            " HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+        EXPECT_EQ(keyed.fleet.router->metric("quadriga_router_body_bytes"), 0) << path;
+        page.send("0\r\n\r\n");
+        EXPECT_EQ(page.read_answer().status, 204) << path;
+    }
+}
+
 TEST(RouterKeysTest, AKeyHasHalfOfTheBodyMemoryWhileOthersHoldSome) {
     KeyedFleet keyed(key_table("alice") + key_table("bob"), {"--slots", "1"},
                      {"--bodies-bytes-max", "10000", "--dispatch-ahead", "0"});

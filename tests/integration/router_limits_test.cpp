@@ -1,5 +1,7 @@
 // Limits and lists of the running router's surface: connections, heads, times of requests, pages of
 // other origins, descriptors that run out, and the catalogue of its metrics.
+#include <csignal>
+
 #include <gmock/gmock.h>
 
 #include "tests/integration/router_client.h"
@@ -112,6 +114,64 @@ TEST(RouterLimitsTest, ABodyIsCountedWhileItArrivesOnEveryPath) {
     }
     EXPECT_EQ(post(fleet.router->port(), "/tokenize", text).status, 200);
     EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterLimitsTest, WhatNeedsNoQueueIsCountedFromItsHeadToItsEnd) {
+    constexpr const char* kPasses = "quadriga_router_passes_inflight";
+    Fleet fleet(1, {}, {"--queue-count-max", "2"});
+    const int port = fleet.router->port();
+    RawClient slow(port);
+    slow.post("/tokenize", R"({"content":"ttft_ms=600000"})");
+    RawClient promised(port);
+    promised.send("POST /detokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n");
+    while (fleet.router->metric(kPasses) != 2) {
+    }
+    for (const char* path : {"/tokenize", "/apply-template"}) {
+        const Answer refused = post(port, path, R"({"content":"x"})");
+        EXPECT_EQ(refused.status, 429) << path;
+        EXPECT_THAT(refused.body, HasSubstr("2 requests of this kind are running"));
+    }
+    EXPECT_EQ(get(port, "/props").status, 429);
+    EXPECT_EQ(post(port, kChat, chat_body("hi", false)).status, 200) << "the queue is another";
+    promised.close();
+    while (fleet.router->metric(kPasses) != 1) {
+    }
+    EXPECT_EQ(post(port, "/tokenize", R"({"content":"x"})").status, 200);
+    slow.close();
+    while (fleet.router->metric(kPasses) != 0) {
+    }
+    EXPECT_EQ(fleet.router->metric("quadriga_router_rejected_total{reason=\"passes_full\"}"), 3);
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterLimitsTest, ScrapesOfAllReplicasAreFewAtOnceAndTheRestIsToldToComeBack) {
+    Fleet fleet(1);
+    fleet.fakes[0]->process().signal(SIGSTOP);  // each waits for it as long as it may
+    std::vector<std::unique_ptr<RawClient>> scrapers;
+    for (int i = 0; i < 40; ++i) {
+        scrapers.push_back(std::make_unique<RawClient>(fleet.router->port()));
+        scrapers.back()->ask("GET", "/metrics/all");
+    }
+    int served = 0;
+    for (const auto& scraper : scrapers) {
+        const int status = scraper->read_answer().status;
+        EXPECT_TRUE(status == 200 || status == 429) << status;
+        served += status == 200 ? 1 : 0;
+    }
+    EXPECT_GE(served, 4);
+    fleet.fakes[0]->process().signal(SIGCONT);
+    EXPECT_EQ(get(fleet.router->port(), "/metrics/all").status, 200);
+}
+
+TEST(RouterLimitsTest, AnAnswerThatIsNoStreamPassesWholeHoweverLongItIs) {
+    Fleet fleet(1);
+    for (const std::size_t more : {1'000'000U, 1'048'576U, 3'000'000U}) {
+        const Answer answer = post(fleet.router->port(), "/tokenize",
+                                   R"({"content":"answer_bytes=)" + std::to_string(more) + "\"}");
+        EXPECT_EQ(answer.status, 200);
+        EXPECT_TRUE(answer.is_complete);
+        EXPECT_EQ(answer.body.size(), more + 28);
+    }
 }
 
 TEST(RouterLimitsTest, WhoIsSentAwayHearsWhenToComeBackThoughTheReplicaDoesNotSay) {
@@ -239,6 +299,9 @@ TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
         {"requests_inflight", "gauge", "phase"},
         {"queue_requests", "gauge", "class"},
         {"queue_bytes", "gauge", ""},
+        {"body_bytes", "gauge", ""},
+        {"passes_inflight", "gauge", ""},
+        {"unsent_bytes", "gauge", ""},
         {"queue_wait_seconds", "histogram", "class"},
         {"rejected_total", "counter", "reason"},
         {"time_to_first_token_seconds", "histogram", ""},

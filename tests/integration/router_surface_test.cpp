@@ -270,6 +270,29 @@ TEST(RouterSurfaceTest, ADrainAtTheLauncherIsOneHereTooAndUndrainUndoesIt) {
     EXPECT_THAT(shown(), HasSubstr("\"drain_asked\":false"));
 }
 
+TEST(RouterSurfaceTest, AReplicaAddedByUrlIsTheLaunchersFromItsAnnouncementOn) {
+    Announcer announcer;
+    Fake fake(0);
+    const test_support::TempFolder folder;
+    const std::string socket = folder.path("admin.sock");
+    Router router({"--announce-fd", "10", "--admin-socket", socket}, {announcer.inherited()});
+    const std::string body = proto::Json{{"url", fake.url()}}.dump();
+    EXPECT_EQ(ask_unix(socket, "POST", "/admin/replicas", body).status, 200);
+    ASSERT_TRUE(router.wait_state(0, "READY"));
+    RawClient running(router.port());
+    running.post(kChat, chat_body("tokens=40 token_ms=5", true));
+    ASSERT_TRUE(running.read_body_bytes(300));
+    announcer.say(fake, 5, proto::ReplicaState::kReady, fake.instance());
+    ASSERT_TRUE(router.wait_state(5, "READY"));
+    const Answer whole = running.read_to_end();
+    EXPECT_THAT(whole.body, HasSubstr("[DONE]")) << "nothing that runs is disturbed";
+    ASSERT_TRUE(router.wait_state(0, "DOWN"));
+    const Answer next = post(router.port(), kChat, chat_body("hi", false));
+    EXPECT_THAT(next.header("x-quadriga-decision"), HasSubstr("replica=5"));
+    const Answer list = ask_unix(socket, "GET", "/admin/replicas");
+    EXPECT_THAT(list.body, HasSubstr("it is replica 5, which is known by another address"));
+}
+
 TEST(RouterSurfaceTest, AForeignProcessOnAReplicasPortGetsNoWork) {
     Announcer announcer;
     Fake fake(0);

@@ -88,7 +88,14 @@ public:
                         const std::string& body = exchange.request().body;
                         const std::string& poison = options_.die_on;
                         if (!poison.empty() && body.find(poison) != std::string::npos) die_now();
+                        const auto wait = directive(body, "ttft_ms").value_or(0);
+                        asio::steady_timer timer(loop_, std::chrono::milliseconds(wait));
+                        exchange.on_disconnect([&timer] { timer.cancel(); });
+                        (void)co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+                        exchange.on_disconnect({});
                         std::string answer = R"({"tokens":[1,2,3],"count":3})";
+                        const auto more = directive(body, "answer_bytes").value_or(0);
+                        answer.append(static_cast<std::size_t>(more), ' ');
                         (void)co_await exchange.send(proto::json_response(std::move(answer)));
                     });
         routes_.add("GET", "/health",

@@ -66,6 +66,9 @@ struct Script {
     bool has_die_text = false;
 };
 
+/// The number behind `name=` in a text, if there is one.
+std::optional<std::int64_t> directive(const std::string& text, const std::string& name);
+
 /// Reads the body with the text directives; the body has been validated by the router, or by the
 /// test itself, and is not checked again.
 Script read_script(const Options& options, const std::string& path, const std::string& body);

@@ -15,16 +15,6 @@ namespace {
 /// balance, not about estimates.
 constexpr double kBytesPerToken = 3.5;
 
-std::optional<std::int64_t> directive(const std::string& text, const std::string& name) {
-    const std::size_t at = text.find(name + "=");
-    if (at == std::string::npos) return std::nullopt;
-    const char* begin = text.data() + at + name.size() + 1;
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
-    if (error != std::errc()) return std::nullopt;
-    return value;
-}
-
 std::int64_t tokens_of(const std::string& text) {
     return 1 + static_cast<std::int64_t>(static_cast<double>(text.size()) / kBytesPerToken);
 }
@@ -34,6 +24,16 @@ std::string content_json(int n) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> directive(const std::string& text, const std::string& name) {
+    const std::size_t at = text.find(name + "=");
+    if (at == std::string::npos) return std::nullopt;
+    const char* begin = text.data() + at + name.size() + 1;
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    return value;
+}
 
 Script read_script(const Options& options, const std::string& path, const std::string& body) {
     const proto::Json tree = proto::Json::parse(body);

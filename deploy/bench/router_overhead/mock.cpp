@@ -1,6 +1,7 @@
 // overhead-mock: four upstreams in one thread, as fast as sockets allow. Each answers generations
 // as their mark asks (answer.h), and enough besides that every router in the comparison takes it
-// for a replica: /health, /v1/models, /info and, for ours, the status stream with its done events.
+// for a replica: /health, /v1/models, /info, /tokenize and, for ours, the status stream with its
+// done events.
 //
 //   overhead-mock [COUNT]   prints "listening PORT PORT …" and serves until it is killed
 //
@@ -193,6 +194,16 @@ private:
         const std::string body = std::exchange(connection.input, {});
         if (connection.method == "GET") {
             serve_get(id, connection);
+            return;
+        }
+        // A router that weighs prompts in tokens asks for them first; they cost it a round trip, as
+        // short as one can be. Of what else it asks for nothing is here.
+        if (connection.path == "/tokenize") {
+            answer(id, connection, "200 OK", R"({"count":1,"max_model_len":131072,"tokens":[1]})");
+            return;
+        }
+        if (connection.path != "/v1/chat/completions" && connection.path != "/v1/completions") {
+            answer(id, connection, "404 Not Found", R"({"error":{"message":"unknown path"}})");
             return;
         }
         if (!read_mark(body, connection.plan)) {

@@ -277,6 +277,47 @@ TEST(HttpServerTest, CountsConnectionsAndTurnsAwayThoseOverTheLimit) {
     EXPECT_EQ(server.stats().connections, 1U);
 }
 
+TEST(HttpServerTest, AnAddressHasItsShareOfTheConnectionsAndOthersGoOn) {
+    HttpServerOptions options;
+    options.connections_per_address_max = 2;
+    options.is_loopback_exempt = false;
+    RunningServer server(std::move(options), echo);
+    const std::uint16_t port = server.server->port();
+    const auto is_served = [](RawSocket& socket) {
+        socket.send(get("/"));
+        return !socket.read_answer().empty();
+    };
+    RawSocket first = server.connect();
+    EXPECT_TRUE(is_served(first));
+    RawSocket second = server.connect();
+    EXPECT_TRUE(is_served(second));
+    EXPECT_EQ(server.exchange(get("/")), "") << "a third of the same address";
+    EXPECT_EQ(server.stats().rejected_address_total, 1U);
+    RawSocket other = RawSocket::from(2, port);
+    EXPECT_TRUE(is_served(other)) << "another address has its own";
+    EXPECT_TRUE(is_served(second)) << "those that are there stay";
+    first.close();
+    while (server.stats().connections != 2) {
+    }
+    RawSocket next = server.connect();
+    EXPECT_TRUE(is_served(next)) << "a place is free again";
+    EXPECT_EQ(server.stats().rejected_address_total, 1U);
+    EXPECT_EQ(server.stats().rejected_count_total, 0U);
+}
+
+TEST(HttpServerTest, ThisMachineIsExemptFromTheShareOfAnAddress) {
+    HttpServerOptions options;
+    options.connections_per_address_max = 1;
+    RunningServer server(std::move(options), echo);
+    std::vector<RawSocket> all;
+    for (int i = 0; i < 3; ++i) {
+        all.push_back(server.connect());
+        all.back().send(get("/"));
+        EXPECT_NE(all.back().read_answer(), "");
+    }
+    EXPECT_EQ(server.stats().rejected_address_total, 0U);
+}
+
 TEST(HttpServerTest, ServesOnAnInheritedListeningSocket) {
     RawListener listener;
     const std::uint16_t port = listener.port();

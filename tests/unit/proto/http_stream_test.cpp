@@ -120,6 +120,35 @@ TEST(HttpStreamTest, ASlowClientHoldsTheWriterBack) {
     EXPECT_TRUE(done.take());
 }
 
+TEST(HttpStreamTest, WhenTooMuchIsUnsentWhoHasTakenNothingForLongestIsCutOff) {
+    constexpr std::size_t kBodyBytes = std::size_t{32} << 20;  // more than any socket buffer
+    HttpServerOptions options;
+    options.unsent_bytes_max = std::size_t{40} << 20;
+    Mailbox<bool> began;
+    Mailbox<bool> ended;
+    RunningServer server(std::move(options), [&](HttpExchange& exchange) -> asio::awaitable<void> {
+        proto::HttpResponse answer = proto::text_response(std::string(kBodyBytes, 'x'));
+        began.put(true);  // and in the same turn the socket is full
+        const bool is_there = co_await exchange.send(std::move(answer));
+        ended.put(is_there);
+    });
+    RawSocket first = server.connect();
+    first.set_receive_buffer(64 * 1024);
+    first.send(kGet);
+    EXPECT_TRUE(began.take());
+    RawSocket second = server.connect();
+    second.set_receive_buffer(64 * 1024);
+    second.send(kGet);
+    EXPECT_TRUE(began.take());
+    EXPECT_FALSE(ended.take()) << "the first";
+    EXPECT_LT(first.read_to_end().size(), kBodyBytes);
+    EXPECT_GT(second.read_answer().size(), kBodyBytes);
+    EXPECT_TRUE(ended.take());
+    EXPECT_EQ(server.stats().write_stalls_total, 1U);
+    const std::size_t left = server.loop.call([&] { return server.server->stats().unsent_bytes; });
+    EXPECT_EQ(left, 0U);
+}
+
 TEST(HttpStreamTest, AClientThatTakesNothingIsCutOff) {
     HttpServerOptions options;
     options.write_stall = 50ms;

@@ -109,6 +109,47 @@ TEST(ReplicaSetTest, OneProcessByTwoAddressesIsOneReplicaUntilTheFirstIsGone) {
     EXPECT_EQ(state_of(set), ReplicaState::kReady) << "another process is another replica";
 }
 
+TEST(ReplicaSetTest, AProcessThatTheLauncherAnnouncesIsItsOwnWhoeverNamedItBefore) {
+    ReplicaSet set = ready_set();
+    int lost = 0;
+    set.on_lost = [&lost](const Replica&, const std::shared_ptr<Account>&) { ++lost; };
+    {
+        const Permit running(set.find(0)->account, 1);
+        ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));
+        EXPECT_EQ(set.on_report(0, report(kFirst, 2), kStart), ReplicaSet::Report::kAccepted)
+            << "the launcher's has not reported yet";
+        EXPECT_EQ(state_of(set), ReplicaState::kReady);
+        EXPECT_EQ(set.on_report(2, report(kFirst, 2), kStart), ReplicaSet::Report::kAccepted);
+        EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+        EXPECT_EQ(set.on_report(0, report(kFirst, 3), kStart), ReplicaSet::Report::kAccepted);
+        EXPECT_EQ(state_of(set), ReplicaState::kDraining) << "what runs there goes on";
+        EXPECT_EQ(set.find(0)->same_as, 2);
+        EXPECT_EQ(lost, 0);
+    }
+    EXPECT_EQ(set.on_report(0, report(kFirst, 4), kStart), ReplicaSet::Report::kSameProcess);
+    EXPECT_EQ(state_of(set), ReplicaState::kDown);
+    EXPECT_EQ(set.on_report(2, report(kFirst, 4), kStart), ReplicaSet::Report::kAccepted);
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kQuarantined, ""), kStart));
+    EXPECT_EQ(set.on_report(0, report(kFirst, 5), kStart), ReplicaSet::Report::kAccepted)
+        << "it is there all the same, and somebody has named it";
+    EXPECT_EQ(state_of(set), ReplicaState::kReady);
+}
+
+TEST(ReplicaSetTest, AProcessThatWasAnotherBeforeLosesItsWorkWhenItTurnsOutToBeKnown) {
+    ReplicaSet set = ready_set();
+    set.add_fixed("http://127.0.0.1:8102", {"127.0.0.1", 8102}, kStart);
+    EXPECT_EQ(set.on_report(1, report(kSecond, 1), kStart), ReplicaSet::Report::kAccepted);
+    std::vector<std::string> lost;
+    set.on_lost = [&lost](const Replica&, const std::shared_ptr<Account>& account) {
+        lost.push_back(account->instance());
+    };
+    const Permit running(set.find(1)->account, 1);
+    EXPECT_EQ(set.on_report(1, report(kFirst, 1), kStart), ReplicaSet::Report::kSameProcess);
+    EXPECT_EQ(state_of(set, 1), ReplicaState::kDown);
+    EXPECT_THAT(lost, ElementsAre(kSecond));
+}
+
 TEST(ReplicaSetTest, OnlyTheAnnouncedInstanceIsUsed) {
     ReplicaSet set({});
     ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));

@@ -42,6 +42,17 @@ RawSocket RawSocket::unconnected() {
     return RawSocket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 }
 
+RawSocket RawSocket::from(int last, std::uint16_t port) {
+    RawSocket socket = unconnected();
+    sockaddr_in own = loopback(0);
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + static_cast<std::uint32_t>(last));
+    if (::bind(socket.fd_, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0) {
+        ADD_FAILURE() << "bind: errno " << errno;
+    }
+    socket.connect(port);
+    return socket;
+}
+
 void RawSocket::connect(std::uint16_t port) const {
     const sockaddr_in address = loopback(port);
     if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {

@@ -13,6 +13,8 @@ public:
     explicit RawSocket(std::uint16_t port);
     explicit RawSocket(int connected_fd);
     static RawSocket unconnected();
+    /// The same from 127.0.0.`last`, another address of this machine.
+    static RawSocket from(int last, std::uint16_t port);
     void connect(std::uint16_t port) const;
     RawSocket(RawSocket&& other) noexcept;
     RawSocket(const RawSocket&) = delete;
