@@ -27,6 +27,15 @@ Outcome outcome_by_status(const proto::HttpAccess& access) {
     return access.status >= 400 ? Outcome::kClientError : Outcome::kOk;
 }
 
+/// Clients choose it: what would end a value, or look like the next one, is put in quotes.
+std::string log_value(std::string_view text) {
+    std::string shown = proto::printable(text);
+    if (shown.find_first_of(" =\"") == std::string::npos) return shown;
+    for (std::size_t at = shown.find('"'); at != std::string::npos; at = shown.find('"', at + 2))
+        shown.insert(at, 1, '\\');
+    return '"' + shown + '"';
+}
+
 /// What ends the access line of a generation.
 std::string times_text(const RequestRecord& record) {
     std::string text;
@@ -140,10 +149,9 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
     }
     line += fmt::format(
         " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
-        record->model.empty() ? "-" : proto::printable(record->model),
-        name_of(record->priority_class), record->replica ? std::to_string(*record->replica) : "-",
-        record->reason, record->attempts, record->prompt_tokens, record->matched_tokens,
-        record->cached_tokens);
+        record->model.empty() ? "-" : log_value(record->model), name_of(record->priority_class),
+        record->replica ? std::to_string(*record->replica) : "-", record->reason, record->attempts,
+        record->prompt_tokens, record->matched_tokens, record->cached_tokens);
     Lines lines{.record = *decision,
                 .before = std::move(line),
                 .after = times_text(*record),

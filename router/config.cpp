@@ -5,10 +5,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include <CLI/CLI.hpp>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
 #include "proto/regular_file.h"
@@ -75,15 +78,42 @@ std::uint64_t fnv1a(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+/// Numbers that `is_good` takes; what is no number it must refuse.
+CLI::Validator numbers(const std::string& which, std::function<bool(double)> is_good) {
+    return {[which, is_good = std::move(is_good)](std::string& text) -> std::string {
+                double number = 0.0;
+                if (CLI::detail::lexical_cast(text, number) && is_good(number)) return {};
+                return "Value " + text + " is not " + which;
+            },
+            which};
+}
+
+}  // namespace
+
+CLI::Validator from_to(double least, double most) {
+    return numbers(fmt::format("{} to {}", least, most),
+                   [=](double number) { return number >= least && number <= most; });
+}
+
 void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
-                 const std::string& help) {
+                 const std::string& help, Zero zero) {
+    constexpr double kLeast = 0.01;  // shorter ones end what they are to guard
+    constexpr double kMost = 86400.0;
+    const CLI::Validator range =
+        zero == Zero::kRefused
+            ? from_to(kLeast, kMost)
+            : numbers(fmt::format("0, or {} to {}", kLeast, kMost), [=](double number) {
+                  return number == 0.0 || (number >= kLeast && number <= kMost);
+              });
     app.add_option_function<double>(
            names,
            [&value](double seconds) {
                value = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
            },
            help)
-        ->check(CLI::Range(0.0, 86400.0))
+        ->check(range)
         ->default_str(seconds_text(value))
         ->type_name("SECONDS");
 }
@@ -172,29 +202,30 @@ Config parse_command_line(int argc, const char* const* argv) {
            "replica becomes free first")
         ->check(CLI::Range(0, 64))
         ->capture_default_str();
-    add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue");
+    add_seconds(app, "--queue-wait-s", config.queue_wait, "Longest wait in the queue",
+                Zero::kAllowed);
     add_seconds(app, "--queue-wait-starting-s", config.queue_wait_starting,
-                "The same while replicas start");
+                "The same while replicas start", Zero::kAllowed);
     app.add_option("--cost-decode-weight", config.cost_decode_weight,
                    "Weight of the decode load in a replica's cost")
-        ->check(CLI::Range(0.0, 100.0))
+        ->check(from_to(0.0, 100.0))
         ->capture_default_str();
     app.add_option("--cost-kv-s", config.cost_kv_s, "Cost of KV memory half full, in seconds")
-        ->check(CLI::Range(0.0, 100.0))
+        ->check(from_to(0.0, 100.0))
         ->capture_default_str();
     app.add_option("--cost-decay", config.cost_decay,
                    "How fast a prefix counts less as its replica falls behind")
-        ->check(CLI::Range(0.0, 100.0))
+        ->check(from_to(0.0, 100.0))
         ->capture_default_str();
     add_seconds(app, "--affinity-ttl-s", config.affinity_ttl,
-                "A prefix is forgotten this long after its last use");
+                "A prefix is forgotten this long after its last use", Zero::kAllowed);
     app.add_option("--affinity-entries-max", config.affinity_entries_max,
                    "Message boundaries remembered")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24))
         ->capture_default_str();
     app.add_option("--big-prefill-s", config.big_prefill_s,
                    "A prompt that takes a replica longer than this is long")
-        ->check(CLI::Range(0.0, 86400.0))
+        ->check(from_to(0.0, 86400.0))
         ->capture_default_str();
     app.add_option("--big-prefills-max", config.big_prefills_max,
                    "Long prompts prefilled at once over all replicas; 0 is no cap")
@@ -207,9 +238,9 @@ Config parse_command_line(int argc, const char* const* argv) {
         ->check(CLI::Range(0, 60000))
         ->default_str("200");
     add_seconds(app, "--light-hold-s", config.light_hold,
-                "A long prompt may use the replica kept for short ones after this");
+                "A long prompt may use the replica kept for short ones after this", Zero::kAllowed);
     add_seconds(app, "--slow-start-s", config.slow_start,
-                "A new replica rises to all its slots over this time");
+                "A new replica rises to all its slots over this time", Zero::kAllowed);
     add_seconds(app, "--connect-s", config.connect, "Connecting to a replica");
     add_seconds(app, "--probe-s", config.probe, "A status poll");
     add_seconds(app, "--silence-down-s", config.silence_down, "Silent for this long is DOWN");
@@ -219,9 +250,10 @@ Config parse_command_line(int argc, const char* const* argv) {
         ->check(CLI::Range(0, 8))
         ->capture_default_str();
     add_seconds(app, "--ttft-max-s", config.ttft_max,
-                "A request without a first byte this long after its dispatch ends; 0 is off (0)");
+                "A request without a first byte this long after its dispatch ends; 0 is off (0)",
+                Zero::kAllowed);
     add_seconds(app, "--total-max-s", config.total_max,
-                "A request ends this long after its arrival; 0 is off (0)");
+                "A request ends this long after its arrival; 0 is off (0)", Zero::kAllowed);
     add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream");
     add_seconds(app, "--stream-idle-s", config.stream_idle,
                 "A stream without bytes from a replica without reports ends after this");
@@ -244,9 +276,9 @@ Config parse_command_line(int argc, const char* const* argv) {
                  "Answer with x-quadriga-decision")
         ->default_str("true");
     add_seconds(app, "--drain-grace-s,--drain-grace", config.drain_grace,
-                "Still accepting after TERM, /ready says no");
+                "Still accepting after TERM, /ready says no", Zero::kAllowed);
     add_seconds(app, "--drain-deadline-s,--drain-deadline", config.drain_deadline,
-                "Running requests may take this long after TERM");
+                "Running requests may take this long after TERM", Zero::kAllowed);
     app.add_option("--log-level", config.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
         ->capture_default_str();

@@ -10,9 +10,14 @@
 
 namespace router {
 
+/// A number from `least` to `most`; what is no number is refused too.
+CLI::Validator from_to(double least, double most);
+
+/// What a duration may be: 0 as well, where waiting not at all, or off, makes sense.
+enum class Zero { kRefused, kAllowed };
 /// A duration flag in seconds; fractions are allowed, tests use them.
 void add_seconds(CLI::App& app, const std::string& names, std::chrono::milliseconds& value,
-                 const std::string& help);
+                 const std::string& help, Zero zero = Zero::kRefused);
 
 /// Flags of what clients and operators see: keys, TLS, CORS, admin, connections, logs.
 void add_surface_flags(CLI::App& app, Config& config);

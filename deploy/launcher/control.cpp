@@ -1,6 +1,9 @@
 #include "deploy/launcher/control.h"
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -12,6 +15,8 @@
 #include <grp.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "proto/json.h"
 
 namespace deploy {
 namespace {
@@ -79,6 +84,8 @@ boost::asio::awaitable<void> ControlServer::accept_all() {
 
 boost::asio::awaitable<void> ControlServer::serve(std::shared_ptr<Socket> socket) {
     ++connections_;
+    const auto leave = [this](void*) { --connections_; };  // whatever happens on the way
+    const std::unique_ptr<void, decltype(leave)> counted(this, leave);
     boost::asio::steady_timer limit(context_, kRequestTime);
     limit.async_wait([socket](boost::system::error_code error) {
         if (!error) socket->close();
@@ -89,7 +96,7 @@ boost::asio::awaitable<void> ControlServer::serve(std::shared_ptr<Socket> socket
     limit.cancel();
     if (!error) {
         const json request = json::parse(line.substr(0, size), nullptr, false);
-        const std::string text = (co_await answer(request)).dump() + "\n";
+        const std::string text = proto::json_text(co_await answer(request)) + "\n";
         const auto [write_error, written] = co_await boost::asio::async_write(
             *socket, boost::asio::buffer(text), as_tuple(use_awaitable));
         if (!write_error && request.is_object() && request.value("command", json()) == "down") {
@@ -97,7 +104,6 @@ boost::asio::awaitable<void> ControlServer::serve(std::shared_ptr<Socket> socket
             supervisor_.ask_stop();
         }
     }
-    --connections_;
 }
 
 boost::asio::awaitable<json> ControlServer::answer(const json& request) {
@@ -116,7 +122,8 @@ boost::asio::awaitable<json> ControlServer::answer(const json& request) {
     if (command == "down") co_return json{{"ok", true}, {"pid", ::getpid()}};
     const std::optional<Order> order = order_of(command);
     if (!order.has_value()) co_return refused("unknown command", 2);
-    if (!request.contains("replica") || !request["replica"].is_number_integer()) {
+    if (!request.contains("replica") || !request["replica"].is_number_unsigned() ||
+        request["replica"].get<std::uint64_t>() > std::numeric_limits<int>::max()) {
         co_return refused("the number of a replica is wanted", 2);
     }
     const ReplicaOrder replica_order{request["replica"].get<int>(), *order};
@@ -127,7 +134,8 @@ boost::asio::awaitable<json> ControlServer::answer(const json& request) {
 }
 
 void ControlServer::finish(int code) {
-    const std::string text = json{{"ok", true}, {"stopped", true}, {"code", code}}.dump() + "\n";
+    const std::string text =
+        proto::json_text(json{{"ok", true}, {"stopped", true}, {"code", code}}) + "\n";
     for (const auto& socket : waiting_for_end_) {
         boost::system::error_code ignored;
         boost::asio::write(*socket, boost::asio::buffer(text), ignored);
@@ -145,7 +153,7 @@ std::optional<ControlClient> ControlClient::connect(const std::string& runtime_d
 }
 
 json ControlClient::ask(const json& request) {
-    const std::string text = request.dump() + "\n";
+    const std::string text = proto::json_text(request) + "\n";
     if (::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(text.size())) {
         return refused("the launcher went away", 1);

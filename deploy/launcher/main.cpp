@@ -1,9 +1,12 @@
 // quadriga: the operator's command. Reads the command line, catches what cannot start.
+#include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -127,6 +130,10 @@ int run(int argc, const char* const* argv) {
 }  // namespace deploy
 
 int main(int argc, char** argv) {
+    // A reload before `up` listens for it means nothing, and must not end it.
+    if (std::any_of(argv, argv + argc,
+                    [](const char* word) { return std::string_view(word) == "up"; }))
+        std::signal(SIGHUP, SIG_IGN);
     try {
         return deploy::run(argc, argv);
     } catch (const deploy::StartError& error) {

@@ -19,6 +19,7 @@
 
 #include "deploy/launcher/failure.h"
 #include "deploy/launcher/spawn.h"
+#include "proto/json.h"
 
 namespace deploy {
 namespace {
@@ -111,7 +112,7 @@ bool write_record(const std::string& runtime_dir, const FleetRecord& record) {
     const std::string fresh = path + ".new";
     {
         std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-        file << json.dump(1) << "\n";
+        file << proto::json_text(json) << "\n";
         if (!file.flush()) return false;
     }
     return ::rename(fresh.c_str(), path.c_str()) == 0;

@@ -22,8 +22,9 @@ extern char** environ;
 namespace deploy {
 namespace {
 
-/// Where the child parks its descriptors before it puts them in place; above anything it is given.
-constexpr int kParking = 256;
+/// Where the child parks its descriptors before it puts them in place: above all of those places,
+/// and low, so that a small limit of descriptors still has room.
+constexpr int kParking = 32;
 constexpr std::size_t kPidDigitsMax = 12;
 
 int pidfd_open(pid_t pid) {
@@ -127,8 +128,10 @@ void write_digits(char* out, pid_t pid) {
     const int null_fd = ::fcntl(prepared.null_fd, F_DUPFD_CLOEXEC, kParking);
     if (status_fd < 0 || output_fd < 0 || null_fd < 0) fail();
     prepared.status_fd = status_fd;
-    int parked[16];
-    if (count > 16) fail();
+    constexpr int kFdsMax = 16;
+    static_assert(kFirstChildFd + kFdsMax <= kParking);
+    int parked[kFdsMax];
+    if (count > kFdsMax) fail();
     for (int i = 0; i < count; ++i) {
         parked[i] = ::fcntl(request.fds[static_cast<std::size_t>(i)], F_DUPFD_CLOEXEC, kParking);
         if (parked[i] < 0) fail();

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "tests/integration/launcher_fixture.h"
 
@@ -26,6 +28,27 @@ TEST_F(LauncherTest, ACrashLoopEndsInQuarantineAndRetryCuresIt) {
     EXPECT_TRUE(wait_for("replica 1", "ready"));
     EXPECT_EQ(command({"retry", "0"}), 2);
     EXPECT_THAT(read("command.err"), HasSubstr("READY"));
+}
+
+TEST_F(LauncherTest, TheControlSocketTakesNoNumberThatIsNoReplicas) {
+    up();
+    ASSERT_TRUE(wait_for("replica 1", "ready"));
+    for (const char* number : {"4294967296", "-1", "1.5", "\"0\"", "18446744073709551616"}) {
+        const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        const std::string path = runtime_dir() + "/control.sock";
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        ASSERT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+        const std::string line = std::string(R"({"command":"drain","replica":)") + number + "}\n";
+        ASSERT_EQ(::send(socket, line.data(), line.size(), 0), static_cast<ssize_t>(line.size()));
+        char answer[512] = {};
+        ASSERT_GT(::recv(socket, answer, sizeof answer - 1, 0), 0);
+        ::close(socket);
+        EXPECT_THAT(answer, HasSubstr("\"ok\":false")) << number;
+    }
+    EXPECT_EQ(command({"status"}), 0);
+    EXPECT_TRUE(is_state(0, "READY"));
 }
 
 TEST_F(LauncherTest, UpEndsWithTheCauseWhenNoReplicaCanRun) {

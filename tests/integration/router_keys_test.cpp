@@ -417,6 +417,16 @@ TEST(RouterConfigTest, ACheckPrintsEveryValueOrSaysWhatAStartWouldRefuse) {
     EXPECT_THAT(refusal({"--keys-file", bad_keys}), HasSubstr(bad_keys));
     EXPECT_THAT(refusal({"--ping-s=-1"}), HasSubstr("ping-s"));
     EXPECT_THAT(refusal({"--pings-s=1"}), HasSubstr("pings-s"));
+    // Neither no number at all, nor none where it would end at once what it guards.
+    for (const char* name : {"ping-s", "queue-wait-s", "header-read-s", "silence-down-s", "probe-s",
+                             "step-stall-s", "cost-kv-s", "cost-decode-weight", "big-prefill-s"})
+        EXPECT_THAT(refusal({std::string("--") + name + "=nan"}), HasSubstr(name));
+    for (const char* name :
+         {"ping-s", "header-read-s", "silence-down-s", "probe-s", "step-stall-s"})
+        EXPECT_THAT(refusal({std::string("--") + name + "=0"}), HasSubstr(name));
+    for (const char* name : {"ttft-max-s", "total-max-s", "queue-wait-s", "drain-grace-s"})
+        EXPECT_THAT(check({std::string("--") + name + "=0"}, Child::Listen::kStdout),
+                    testing::StartsWith("0\n"));
     EXPECT_THAT(refusal({"--tls-cert", keys, "--tls-key", keys}), HasSubstr(keys));
 }
 

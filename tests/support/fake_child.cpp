@@ -160,7 +160,7 @@ private:
             say("fatal", fatal);
         }
         log("end");
-        std::fputs("last words on stderr\n", stderr);
+        std::fputs("last words on stderr, and a byte that is no text: \xff\n", stderr);
         if (launch_.contains("exit")) std::_Exit(number("exit", 1));
         ::raise(number("signal", SIGKILL));
     }

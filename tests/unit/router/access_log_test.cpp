@@ -106,6 +106,16 @@ TEST(AccessLogTest, WhatNoReportWillFollowIsWrittenAtOnce) {
         EXPECT_THAT(lines, HasSubstr(std::string("event=request request_id=") + id));
 }
 
+// Until a replica has told its model's name, a client's word stands there.
+TEST(AccessLogTest, AModelsNameForgesNoFields) {
+    Scene scene;
+    RequestRecord record = dispatched("x-1");
+    record.model = "m outcome=ok key=\"admin\"";
+    record.outcome = Outcome::kClientError;
+    scene.end("forged", std::move(record));
+    EXPECT_THAT(scene.caught.take(), HasSubstr(R"( model="m outcome=ok key=\"admin\"" class=)"));
+}
+
 TEST(AccessLogTest, NoMoreThanItsLimitWait) {
     Scene scene;
     for (std::size_t i = 0; i <= AccessLog::kHeldMax; ++i)
