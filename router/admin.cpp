@@ -186,10 +186,10 @@ proto::HttpResponse Admin::list_replicas(const proto::HttpRequest&, const std::s
 }
 
 proto::Result<int> Admin::add(const std::string& body) {
-    const proto::Json json = proto::Json::parse(body, nullptr, false);
-    const bool is_good =
-        json.is_object() && json.size() == 1 && json.contains("url") && json.at("url").is_string();
-    if (!is_good) {
+    const proto::Result<proto::Json> read = proto::read_json_object(body);
+    if (!read) return tl::unexpected(read.error());
+    const proto::Json& json = *read;
+    if (json.size() != 1 || !json.contains("url") || !json.at("url").is_string()) {
         return proto::fail(proto::ErrorCode::kInvalidValue,
                            R"(The body is {"url": "http://HOST:PORT"}.)", "url");
     }

@@ -194,7 +194,8 @@ TEST(RouterAdminTest, BadOrdersAreRefusedAndChangeNothing) {
     EXPECT_EQ(fleet.get("/admin/replicas/0/drain").status, 405);
     for (const char* body : {"", "{", "[]", "{}", R"({"url":1})", R"({"url":"ftp://x"})",
                              R"({"url":"http://127.0.0.1:0"})", R"({"url":"http://127.0.0.1:1/x"})",
-                             R"({"url":"http://127.0.0.1:1","more":1})"}) {
+                             R"({"url":"http://127.0.0.1:1","more":1})",
+                             R"({"url":"x","url":"http://127.0.0.1:1"})"}) {
         EXPECT_EQ(fleet.post("/admin/replicas", body).status, 400) << body;
     }
     EXPECT_EQ(fleet.post("/admin/replicas", std::string(20'000, '[')).status, 413);
