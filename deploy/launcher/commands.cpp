@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "deploy/launcher/control.h"
+#include "deploy/launcher/router_word.h"
 #include "deploy/launcher/runtime_dir.h"
 #include "deploy/launcher/view.h"
 
@@ -38,6 +39,17 @@ int code_of(const json& answer) {
     return answer.value("exit_code", 1);
 }
 
+/// The launcher's status with the router's word.
+json ask_status(const LoadedConfig& loaded) {
+    json answer = connect(loaded).ask({{"command", "status"}});
+    if (!answer.value("ok", false)) return answer;
+    json& status = answer.at("status");
+    const auto folder = status.at("launcher").at("runtime_dir").get<std::string>();
+    const bool is_running = status.at("router").at("pid") != 0;
+    add_router_word(status, is_running ? ask_router(admin_socket_path(folder)) : std::nullopt);
+    return answer;
+}
+
 void print(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
 }
@@ -61,7 +73,7 @@ void print_drain_notice(const LoadedConfig& loaded, int pid) {
 }  // namespace
 
 int run_status(const LoadedConfig& loaded, bool is_json) {
-    const json answer = connect(loaded).ask({{"command", "status"}});
+    const json answer = ask_status(loaded);
     if (const int code = code_of(answer); code != 0) return code;
     const json& status = answer.at("status");
     print(is_json ? status.dump(1) + "\n" : status_table(status));
@@ -69,7 +81,7 @@ int run_status(const LoadedConfig& loaded, bool is_json) {
 }
 
 int run_why(const LoadedConfig& loaded, int replica) {
-    const json answer = connect(loaded).ask({{"command", "status"}});
+    const json answer = ask_status(loaded);
     if (const int code = code_of(answer); code != 0) return code;
     for (const json& one : answer.at("status").at("replicas")) {
         if (one.at("index") == replica) {

@@ -59,7 +59,8 @@ FailureClass class_of_exit_code(int code) {
 std::string fix_of(FailureClass kind) {
     switch (kind) {
         case kConfig:
-            return "correct the option that the last lines of its log name";
+            return "correct the option that its last lines name; those of replica_args and "
+                   "router_args are passed on as they are";
         case kModelFile:
             return "check the file with: quadriga-gguf verify FILE";
         case kDeviceMemory:
@@ -69,8 +70,11 @@ std::string fix_of(FailureClass kind) {
             return "build the kernel, or take it out of require_kernels";
         case kPlacement:
             return "check the device list of the configuration";
+        case kSignal:
+            return "if you sent it, nothing is to be done; else 'dmesg -T' names who or what ended "
+                   "it";
         default:
-            return "the last lines of its output may tell more: quadriga why has them";
+            return "look for the cause in the last lines of that process; it is tried again";
     }
 }
 

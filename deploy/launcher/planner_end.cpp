@@ -17,6 +17,13 @@ constexpr Duration kRouterHurry{2'000};
 /// Beyond its own grace and deadline, before the router is killed.
 constexpr Duration kRouterMargin{5'000};
 
+/// "10 min", "30 s"
+std::string in_minutes(Duration time) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time).count();
+    return seconds >= 60 && seconds % 60 == 0 ? std::to_string(seconds / 60) + " min"
+                                              : std::to_string(seconds) + " s";
+}
+
 std::uint64_t next_random(std::uint64_t& state) {  // splitmix64
     state += 0x9e3779b97f4a7c15ULL;
     std::uint64_t z = state;
@@ -112,8 +119,9 @@ void Planner::fail(Replica& replica, const Failure& failure, bool is_death) {
         quarantine(replica, failure);
     } else if (is_loop) {
         Failure loop = failure;
-        loop.what =
-            std::to_string(replica.deaths.size()) + " failures in a row, the last: " + failure.what;
+        loop.what = std::to_string(replica.deaths.size()) + " failures within " +
+                    in_minutes(fleet_.limits.crash_window) + " and never READY for " +
+                    in_minutes(fleet_.limits.ready_resets) + " between, the last: " + failure.what;
         quarantine(replica, loop);
     } else {
         back_off(replica, failure);
@@ -131,13 +139,14 @@ void Planner::back_off(Replica& replica, const Failure& failure) {
 void Planner::quarantine(Replica& replica, const Failure& failure) {
     replica.last_failure = failure;
     transition(replica, kQuarantined);
-    warn(title_of(replica) + " is QUARANTINED: " + failure.what +
-         "; after a cure: quadriga retry " + std::to_string(replica.index));
     const bool is_hopeless =
         !fleet_.was_ready && std::ranges::all_of(fleet_.replicas, [](const Replica& other) {
             return other.state == kQuarantined ||
                    (other.state == kAbsent && other.goal == Goal::kHold);
         });
+    // Where nothing is left to serve, the launcher ends: then there is nothing to retry.
+    warn(title_of(replica) + " is QUARANTINED: " + failure.what +
+         (is_hopeless ? "" : "; after a cure: quadriga retry " + std::to_string(replica.index)));
     if (is_hopeless) end_fleet(*fleet_.replicas.front().last_failure);
 }
 
@@ -194,12 +203,15 @@ void Planner::check_work(Replica& replica) {
         condemn(replica, {.kind = FailureClass::kWedged,
                           .what = "wedged: it has work but makes no step",
                           .why = "step " + std::to_string(replica.step) + " does not move",
-                          .fix = "quadriga why " + std::to_string(replica.index)});
+                          .fix = "it is loaded again by itself; if this comes back, its last lines "
+                                 "tell where it hangs, and step_stall_s sets how long a step may "
+                                 "take"});
     } else if (now_ - replica.answered_at >= fleet_.limits.silence) {
         condemn(replica, {.kind = FailureClass::kWedged,
                           .what = "wedged: its status page does not answer",
                           .why = "no answer for too long",
-                          .fix = "quadriga why " + std::to_string(replica.index)});
+                          .fix = "it is loaded again by itself; silence_s sets how long it may be "
+                                 "silent"});
     } else if (replica.state == kDraining && replica.goal != Goal::kServe) {
         const bool is_idle = replica.running == 0 && replica.waiting == 0 &&
                              replica.answered_at > replica.since;  // an answer from after the order

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include "deploy/launcher/failure.h"
@@ -15,6 +16,8 @@
 
 namespace deploy {
 namespace {
+
+constexpr int kUnixSendSeconds = 3;  // connecting included
 
 constexpr int kBacklog = 1024;
 
@@ -125,6 +128,9 @@ UniqueFd listen_unix(const std::string& path) {
 UniqueFd connect_unix(const std::string& path) {
     const sockaddr_un address = unix_address(path);
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // A listener that hangs takes no more than its backlog; whoever asks must not hang with it.
+    const timeval limit{.tv_sec = kUnixSendSeconds, .tv_usec = 0};
+    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (!fd ||
         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         return {};

@@ -125,6 +125,10 @@ void Supervisor::do_action(const SpawnReplica& action) {
             Slot& ended = slots_[i];
             ExitEvidence evidence = evidence_of(*ended.child, wait_status);
             evidence.is_host_memory = monitor_.oom_kills() > ended.oom_kills_at_spawn;
+            // A new process must not take away what the one that failed said last.
+            if (wait_status != 0) {
+                facts_.replicas[i].failure_lines = ended.child->last_lines(kLastLines);
+            }
             ended.last_child = std::exchange(ended.child, nullptr);
             client_.forget({"127.0.0.1", plan_.replica_sockets[i].port});
             guard_port(ended.guard, plan_.replica_sockets[i].fd.get());

@@ -9,6 +9,7 @@
 
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/planner.h"
+#include "deploy/launcher/router_word.h"
 
 namespace deploy {
 namespace {
@@ -18,6 +19,13 @@ using nlohmann::json;
 double seconds_between(TimePoint from, TimePoint to) {
     return std::chrono::duration<double>(to - from).count();
 }
+
+std::int64_t ms_between(TimePoint from, TimePoint to) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
+}
+
+/// It is asked every second; with an answer older than this, its numbers say nothing about now.
+constexpr std::chrono::milliseconds kAnswerAgeMax{3'000};
 
 std::string_view name_of(RouterState state) {
     switch (state) {
@@ -100,6 +108,7 @@ json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts
     }
     if (replica.last_failure.has_value()) {
         out["last_failure"] = failure_json(*replica.last_failure);
+        out["last_failure"]["last_lines"] = facts.failure_lines;
     }
     if (facts.status.has_value() &&
         (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kDraining)) {
@@ -110,6 +119,7 @@ json replica_json(const Fleet& fleet, const Replica& replica, const ReplicaFacts
                        {"sequences_max", status.sequences_max},
                        {"step", status.step},
                        {"step_age_ms", status.step_age_ms},
+                       {"report_age_ms", ms_between(replica.answered_at, now)},
                        {"queued_tokens", status.queued_tokens},
                        {"kv_blocks_used", used},
                        {"kv_blocks_total", status.kv_blocks_total},
@@ -130,10 +140,16 @@ std::string short_digest(const std::string& digest) {
     return colon == std::string::npos ? "-" : digest.substr(colon + 1, kDigits);
 }
 
-/// Without work there is no step to wait for, and the age of the last one says nothing.
+/// Without work there is no step to wait for, and the age of the last one says nothing; neither
+/// does what a replica said that is silent since.
 std::string step_age_text(const json& work) {
-    if (work.at("running") == 0) return "idle";
     constexpr std::int64_t kMsMax = 10'000;
+    const auto report_age_ms = work.at("report_age_ms").get<std::int64_t>();
+    if (report_age_ms > kAnswerAgeMax.count()) {
+        return "silent " + std::to_string(report_age_ms / 1000) + " s";
+    }
+    if (work.at("running") == 0) return "idle";
+    if (!work.contains("step_age_ms")) return "-";
     const auto age_ms = work.at("step_age_ms").get<std::int64_t>();
     return age_ms < kMsMax ? std::to_string(age_ms) + " ms" : std::to_string(age_ms / 1000) + " s";
 }
@@ -156,6 +172,14 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows) {
         text += line + "\n";
     }
     return text;
+}
+
+/// "1.2 s", "12 s": the same in the log and the tables.
+std::string short_seconds(double seconds) {
+    std::array<char, 32> text{};
+    const double whole = std::max(0.0, seconds);
+    std::snprintf(text.data(), text.size(), whole < 9.95 ? "%.1f s" : "%.0f s", whole);
+    return text.data();
 }
 
 std::string span_text(double seconds) {
@@ -182,9 +206,6 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
         replica.last_failure.has_value()
             ? std::string(id_of(replica.last_failure->kind)) + " " + replica.last_failure->what
             : "";
-    const auto in_seconds = [](double s) {
-        return std::to_string(static_cast<long long>(std::ceil(std::max(0.0, s)))) + " s";
-    };
     switch (replica.state) {
         case ReplicaState::kWaitVram:
             return replica.memory_note.empty() ? "" : "waits for memory: " + replica.memory_note;
@@ -206,6 +227,12 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
             return "step " + std::to_string(replica.done) + " of " + std::to_string(replica.total) +
                    ", holds the load lock";
         case ReplicaState::kReady:
+            if (now - replica.answered_at > kAnswerAgeMax) {
+                return "no answer for " + short_seconds(seconds_between(replica.answered_at, now)) +
+                       "; after " +
+                       short_seconds(std::chrono::duration<double>(fleet.limits.silence).count()) +
+                       " (silence_s) it is killed and loaded again";
+            }
             return replica.degraded.empty() ? "" : "DEGRADED: " + replica.degraded;
         case ReplicaState::kDraining:
             if (replica.goal == Goal::kServe) {
@@ -216,7 +243,8 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
         case ReplicaState::kStopping:
             return replica.condemned.has_value() ? "killed: " + replica.condemned->what : "";
         case ReplicaState::kBackoff:
-            return "again in " + in_seconds(seconds_between(now, replica.retry_at)) + "; " + failed;
+            return "again in " + short_seconds(seconds_between(now, replica.retry_at)) + "; " +
+                   failed;
         case ReplicaState::kQuarantined:
             return failed + ": 'quadriga why " + std::to_string(index) + "'";
         case ReplicaState::kUnkillable:
@@ -278,11 +306,10 @@ std::string status_table(const json& status) {
     const bool has_gpus = std::ranges::any_of(
         status.at("replicas"), [](const json& replica) { return replica.contains("gpu"); });
     if (has_gpus) rows.front().insert(rows.front().end() - 1, "GPU NOW");
-    for (const json& replica : status.at("replicas")) {
+    const auto add_row = [&](const json& replica) {
         std::vector<std::string> row{std::to_string(replica.at("index").get<int>()),
-                                     replica.at("device").get<std::string>(),
-                                     replica.at("state").get<std::string>(),
-                                     clock_text(replica.at("since_s").get<double>())};
+                                     replica.at("device").get<std::string>(), shown_state(replica),
+                                     clock_text(shown_since_s(replica))};
         if (const auto work = replica.find("work"); work != replica.end()) {
             row.push_back(std::to_string(work->at("running").get<int>()) + "/" +
                           std::to_string(work->at("sequences_max").get<int>()));
@@ -293,22 +320,36 @@ std::string status_table(const json& status) {
             row.insert(row.end(), {"-", "-", "-"});
         }
         if (has_gpus) row.push_back(replica.contains("gpu") ? gpu_text(replica.at("gpu")) : "-");
-        row.push_back(replica.at("note").get<std::string>());
+        row.push_back(shown_note(replica));
         rows.push_back(std::move(row));
+    };
+    for (const json& replica : status.at("replicas"))
+        add_row(replica);
+    for (const json& replica : status.value("added_replicas", json::array()))
+        add_row(replica);
+    if (router.at("state") == "RUNNING" && !router.value("answers", true)) {
+        text +=
+            "the router does not answer on its admin socket: what waits in its queue, and what it "
+            "says of replicas, is not in here\n";
     }
     return text + table_text(rows);
 }
 
 std::string why_text(const json& replica) {
     const std::string number = std::to_string(replica.at("index").get<int>());
-    std::string text = "Replica " + number + " is " + replica.at("state").get<std::string>() +
-                       " for " + span_text(replica.at("since_s").get<double>());
-    const std::string note = replica.at("note").get<std::string>();
+    std::string text = "Replica " + number + " is " + shown_state(replica) + " for " +
+                       span_text(shown_since_s(replica));
+    const std::string note = shown_note(replica);
     text += (note.empty() ? "" : ": " + note) + "\n";
+    const auto add_lines = [&text](const char* title, const json& lines) {
+        if (lines.empty()) return;
+        text += std::string(title) + "\n";
+        for (const json& line : lines)
+            text += "  | " + line.get<std::string>() + "\n";
+    };
     if (const auto failure = replica.find("last_failure"); failure != replica.end()) {
         text += "last failure\n";
-        text += "  what  " + failure->at("id").get<std::string>() + " exit " +
-                std::to_string(failure->at("exit_code").get<int>()) + ", " +
+        text += "  what  " + failure->at("id").get<std::string>() + " " +
                 failure->at("class").get<std::string>() + ": " +
                 failure->at("what").get<std::string>() + "\n";
         text += "  why   " + failure->at("why").get<std::string>() + "\n";
@@ -316,15 +357,16 @@ std::string why_text(const json& replica) {
         if (replica.at("state") == "QUARANTINED") {
             text += "        then run: quadriga retry " + number + "\n";
         }
+        add_lines("last lines of the process that failed", failure->at("last_lines"));
     } else {
-        text += "It has not failed since the launcher started.\n";
+        text += is_doubted(replica) ? "Its process has not ended since the launcher started.\n"
+                                    : "It has not failed since the launcher started.\n";
     }
-    const json& lines = replica.at("last_lines");
-    if (!lines.empty()) {
-        text += "last lines of its output\n";
-        for (const json& line : lines)
-            text += "  | " + line.get<std::string>() + "\n";
-    }
+    // While nothing runs, its lines are those of the one that failed.
+    const bool has_failed_lines =
+        replica.contains("last_failure") &&
+        replica.at("last_failure").at("last_lines") == replica.at("last_lines");
+    if (!has_failed_lines) add_lines("last lines of its output", replica.at("last_lines"));
     return text;
 }
 

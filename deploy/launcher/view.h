@@ -26,6 +26,7 @@ struct ReplicaFacts {
     double load_watts_max = 0;                   // of all loads so far
     std::optional<proto::ReplicaStatus> status;  // its last answer
     std::vector<std::string> last_lines;         // of its output, oldest first
+    std::vector<std::string> failure_lines;      // of the process that failed last
 };
 
 struct FleetFacts {

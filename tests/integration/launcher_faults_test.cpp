@@ -21,7 +21,7 @@ TEST_F(LauncherTest, ACrashLoopEndsInQuarantineAndRetryCuresIt) {
     ASSERT_TRUE(wait_for("replica 2", "ready"));
     EXPECT_EQ(events("replica 1", "start").size(), 3U);
     EXPECT_EQ(command({"why", "1"}), 0);
-    EXPECT_THAT(read("command.out"), HasSubstr("3 failures in a row"));
+    EXPECT_THAT(read("command.out"), HasSubstr("3 failures within "));
     EXPECT_THAT(read("command.out"), HasSubstr("last words on stderr"));
     EXPECT_THAT(read("command.out"), HasSubstr("quadriga retry 1"));
     EXPECT_EQ(command({"retry", "1"}), 0);

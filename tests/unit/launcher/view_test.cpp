@@ -6,6 +6,7 @@
 
 #include "deploy/launcher/board.h"
 #include "deploy/launcher/metrics.h"
+#include "deploy/launcher/router_word.h"
 #include "tests/unit/launcher/fleet_world.h"
 
 namespace deploy {
@@ -55,10 +56,65 @@ TEST(ViewTest, TheTableTellsStateWorkAndWhatIsWaitedFor) {
     EXPECT_THAT(table, HasSubstr("5.0 MiB of 10 MiB, holds the load lock"));
     EXPECT_THAT(table, HasSubstr("replica 2 holds the load lock"));
     const std::string why = why_text(status["replicas"][1]);
-    EXPECT_THAT(why, HasSubstr("Q0412 exit 4, model_file"));
+    EXPECT_THAT(why, HasSubstr("Q0412 model_file: it ended by itself with exit 4"));
     EXPECT_THAT(why, HasSubstr("quadriga retry 1"));
     EXPECT_THAT(why, HasSubstr("| the last line"));
     EXPECT_THAT(why_text(status["replicas"][0]), HasSubstr("has not failed"));
+}
+
+TEST(ViewTest, TheRoutersDoubtOfAReplicaIsShownAndOldNumbersAreNot) {
+    FleetWorld world(2);
+    world.begin();
+    world.say_ready(0);
+    world.say_ready(1);
+    FleetFacts facts = facts_of(world);
+    for (ReplicaFacts& replica : facts.replicas)
+        replica.status = proto::ReplicaStatus{.step_age_ms = 6, .running = 1, .sequences_max = 4};
+    world.fleet.replicas[1].answered_at = world.now - seconds(10);
+    nlohmann::json status = status_json(world.fleet, facts, Config{}, world.now);
+    EXPECT_THAT(status_table(status), ContainsRegex("1 +CPU-1 +READY .* silent 10 s +no answer"));
+    const auto word = [](int index, bool is_announced, const char* state, int age_ms) {
+        return nlohmann::json{{"replica", index},
+                              {"url", "http://10.0.0.2:8101"},
+                              {"announced", is_announced},
+                              {"state", state},
+                              {"state_ms", 3000.0},
+                              {"breaker", "closed"},
+                              {"report", {{"age_ms", age_ms}, {"running", 2}, {"waiting", 1}}}};
+    };
+    add_router_word(
+        status, RouterWord{.replicas = {{"replicas",
+                                         {word(0, true, "READY", 20), word(1, true, "DOWN", 10'000),
+                                          word(2, false, "READY", 20)}}},
+                           .queue = {{"requests", 5}}});
+    const std::string table = status_table(status);
+    EXPECT_THAT(table, ContainsRegex("0 +CPU-0 +READY"));
+    EXPECT_THAT(table, ContainsRegex("1 +CPU-1 +DOWN +00:03.*no report for 10 s"));
+    EXPECT_THAT(table, ContainsRegex("2 +http://10.0.0.2:8101 +READY.*added at the router"));
+    EXPECT_THAT(table, HasSubstr("running 2   waiting 6"));
+    EXPECT_THAT(why_text(status["replicas"][1]), HasSubstr("Replica 1 is DOWN"));
+    EXPECT_THAT(why_text(status["replicas"][1]), Not(HasSubstr("has not failed")));
+    status = status_json(world.fleet, facts, Config{}, world.now);
+    add_router_word(status, std::nullopt);
+    EXPECT_THAT(status_table(status), HasSubstr("does not answer on its admin socket"));
+}
+
+TEST(ViewTest, TheLastLinesOfTheProcessThatFailedStayWhenTheNextOneTalks) {
+    FleetWorld world(1);
+    world.begin();
+    world.say(0, proto::HelloEvent{});
+    world.exit(0, 1);
+    FleetFacts facts = facts_of(world);
+    facts.replicas[0].failure_lines = {"it hurts"};
+    facts.replicas[0].last_lines = {"all is well"};
+    const auto why = [&] {
+        return why_text(status_json(world.fleet, facts, Config{}, world.now)["replicas"][0]);
+    };
+    EXPECT_THAT(why(),
+                ContainsRegex("process that failed\n  . it hurts\nlast lines of its output"));
+    EXPECT_THAT(why(), Not(HasSubstr("quadriga why")));
+    facts.replicas[0].last_lines = facts.replicas[0].failure_lines;
+    EXPECT_THAT(why(), Not(HasSubstr("last lines of its output")));
 }
 
 TEST(BoardTest, ShowsStateBytesAndTimePerReplica) {
