@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "replica/server/check_config.h"
 #include "replica/server/options.h"
 #include "replica/server/process.h"
 
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
         return command.exit_code;
     }
     try {
+        if (command.options->is_check) return run_check(*command.options);
         return run_replica(std::move(*command.options));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "fatal: Q0100 internal: %s\n", error.what());

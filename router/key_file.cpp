@@ -142,7 +142,9 @@ tl::expected<std::vector<KeyEntry>, std::string> parse_key_file(const std::strin
     }
     const toml::array* list = table.get_as<toml::array>("key");
     if (list == nullptr || list->empty()) {
-        return Error("it has no key, so nobody could use this server; wanted: tables [[key]]");
+        return Error(
+            "it has no key, so nobody could use this server; to take the last key away put a new "
+            "one in its place, or stop the server; wanted: tables [[key]]");
     }
     if (list->size() > kKeysMax) return Error("it has more than 4096 keys");
     std::vector<KeyEntry> entries;

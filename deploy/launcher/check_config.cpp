@@ -5,22 +5,27 @@
 #include <cstdio>
 #include <sstream>
 
+#include "deploy/launcher/child_check.h"
 #include "deploy/launcher/commands.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/gpu_plan.h"
+#include "deploy/launcher/owned_keys.h"
 #include "deploy/launcher/prepare.h"
-#include "deploy/launcher/program_output.h"
 #include "deploy/launcher/runtime_dir.h"
 
 namespace deploy {
 namespace {
 
-/// What the launcher decides for the router: its own keys say it already, or it is no setting.
-constexpr std::array<std::string_view, 9> kSaidAbove{
-    "host",     "port",    "keys_file",     "insecure_no_auth",
-    "tls_cert", "tls_key", "drain_grace_s", "drain_deadline_s",
-    "layout"};
+/// What the launcher chooses for the router and no key of its own says.
 constexpr std::array<std::string_view, 2> kOfLauncher{"admin_socket", "last_good_dir"};
+
+constexpr const char* kNoModel =
+    "# no model is given, so none was checked, and `up` needs one: quadriga check-config "
+    "MODEL.gguf\n";
+
+/// Two keys of one name, each with an effect of its own.
+constexpr const char* kBothStall =
+    "; the router gives the replica no work then, step_stall_s above restarts it";
 
 std::string quoted_path(const std::string& path) {
     return "\"" + path + "\"";
@@ -66,42 +71,23 @@ Resolved resolve(LaunchPlan& plan) {
     return here;
 }
 
-[[noreturn]] void refuse_router_settings(const LoadedConfig& loaded, std::string words) {
-    const std::string program = "quadriga-router: ";
-    if (words.starts_with(program)) words.erase(0, program.size());
-    while (!words.empty() && words.back() == '\n')
-        words.pop_back();
-    throw StartError({.kind = FailureClass::kConfig,
-                      .what = "the router cannot run with these settings",
-                      .why = std::move(words),
-                      .fix = "correct the table [router]" +
-                             (loaded.file.empty() ? std::string() : " in " + loaded.file) +
-                             "; all keys: quadriga-router --help"});
-}
-
-/// The router's own words about its settings; it reads keys and certificates, too.
+/// The router's values as it says them, with their origins.
 std::string router_text(const LoadedConfig& loaded, const LaunchPlan& plan) {
-    std::vector<std::string> argv = router_arguments(loaded.config, plan.runtime_dir);
-    argv.emplace_back("--check-config");
-    const auto output = output_of(plan.router_program, argv);
-    if (!output) refuse_router_settings(loaded, plan.router_program + " does not answer");
-    if (output->exit_code != 0) refuse_router_settings(loaded, output->text);
-    std::istringstream lines(output->text);
+    std::istringstream lines(check_router(loaded, plan));
     std::string text;
     for (std::string line; std::getline(lines, line);) {
         const std::string key = line.substr(0, line.find(' '));
         const auto given = loaded.origins.find("router." + key);
         const bool is_given = given != loaded.origins.end();
-        if (key == "replica") continue;  // they are announced, not set
-        if (!is_given && std::ranges::find(kSaidAbove, key) != kSaidAbove.end()) continue;
         const bool is_launchers = std::ranges::find(kOfLauncher, key) != kOfLauncher.end();
+        if (!is_launchers && owned_by_launcher(ChildProgram::kRouter, key)) continue;  // said above
         std::string entry = "router." + line;
         if (entry.size() < 44) entry.resize(44, ' ');
         text += entry + "  # " +
                 (is_given       ? given->second
                  : is_launchers ? "the launcher"
                                 : "default") +
-                "\n";
+                (key == "step_stall_s" ? kBothStall : "") + "\n";
     }
     return text;
 }
@@ -118,7 +104,14 @@ int run_check_config(const LoadedConfig& loaded) {
     plan.runtime_dir = choose_runtime_dir(loaded.config.runtime_dir);
     const Resolved resolved = resolve(plan);
     make_paths_absolute(plan.config);
+    if (!check_replica(loaded, plan)) {
+        throw StartError({.kind = FailureClass::kInternal,
+                          .what = "the replica does not check its settings",
+                          .why = plan.replica_program + " does not answer",
+                          .fix = "try: " + plan.replica_program + " --help"});
+    }
     const std::string text = to_text(loaded, resolved) + router_text(loaded, plan) +
+                             (loaded.config.model.empty() ? kNoModel : "") +
                              "# digest of all this: " + digest_of(plan.config);
     std::puts(text.c_str());
     return 0;

@@ -16,6 +16,7 @@
 #include <openssl/evp.h>
 #include <toml++/toml.h>
 
+#include "deploy/launcher/owned_keys.h"
 #include "proto/regular_file.h"
 #include "proto/toml_depth.h"
 
@@ -93,6 +94,7 @@ void assign(Config& config, const Setting& setting, const std::string& text,
 
 /// As it stands in the file, one short line.
 std::string text_of(const toml::node& node) {
+    if (const auto* plain = node.as_string()) return (**plain).substr(0, 64);
     std::ostringstream text;
     node.visit([&text](const auto& value) { text << value; });
     std::string line = text.str();
@@ -100,12 +102,31 @@ std::string text_of(const toml::node& node) {
     return line.substr(0, 64);
 }
 
+/// What was probably meant: 0 and [0] are ["0"].
+std::string as_list_of_strings(const toml::node& node) {
+    constexpr std::size_t kItemsMost = 4;
+    std::string list;
+    const auto add = [&list](const toml::node& item) {
+        list += (list.empty() ? "\"" : ", \"") + text_of(item) + "\"";
+    };
+    if (const toml::array* array = node.as_array()) {
+        for (std::size_t i = 0; i < std::min(array->size(), kItemsMost); ++i) {
+            if ((*array)[i].is_value()) add((*array)[i]);
+        }
+    } else if (node.is_value()) {
+        add(node);
+    }
+    return "[" + (list.empty() ? "\"a\", \"b\"" : list) + "]";
+}
+
 void assign_node(Config& config, const Setting& setting, const toml::node& node,
                  const std::string& origin) {
     if (const auto* list = std::get_if<std::vector<std::string> Config::*>(&setting.field)) {
         const toml::array* array = node.as_array();
         if (array == nullptr || !(array->empty() || array->is_homogeneous<std::string>())) {
-            refuse_value(setting, text_of(node), origin, "a list of strings");
+            refuse_value(setting, text_of(node), origin,
+                         "a list of strings, for example " + std::string(setting.key) + " = " +
+                             as_list_of_strings(node));
         }
         std::vector<std::string> items;
         for (const toml::node& item : *array)
@@ -163,14 +184,18 @@ void read_router_table(LoadedConfig& loaded, const toml::table& table, const std
                "all keys: quadriga-router --help");
     };
     for (const auto& [key, node] : table) {
+        const std::string origin = "file " + path + ":" + std::to_string(node.source().begin.line);
+        if (auto owned = owned_by_launcher(ChildProgram::kRouter, key.str())) {
+            refuse("the key '" + std::string(key.str()) + "' has no place in [router], " + origin,
+                   std::move(owned->why), std::move(owned->fix));
+        }
         if (const toml::array* list = node.as_array()) {
             for (const toml::node& item : *list)
                 add(key.str(), value_of(key.str(), item));
         } else {
             add(key.str(), value_of(key.str(), node));
         }
-        loaded.origins["router." + std::string(key.str())] =
-            "file " + path + ":" + std::to_string(node.source().begin.line);
+        loaded.origins["router." + std::string(key.str())] = origin;
     }
 }
 
@@ -218,6 +243,18 @@ void check_word(const Config& config, const Setting& setting) {
     }
     refuse(std::string(setting.key) + " cannot be '" + value + "'", "wanted: " + wanted,
            "for example " + setting.flag() + " " + std::string(setting.words[1]));
+}
+
+/// More arguments for a child are not those that the launcher gives it.
+void check_arguments(const LoadedConfig& loaded, const std::string& list,
+                     const std::vector<std::string>& arguments, ChildProgram program) {
+    for (const std::string& argument : arguments) {
+        const std::string key = key_of_argument(argument);
+        if (auto owned = owned_by_launcher(program, key)) {
+            refuse(flag_of_key(key) + " has no place in " + list + ", " + loaded.origins.at(list),
+                   std::move(owned->why), std::move(owned->fix));
+        }
+    }
 }
 
 /// Checks that concern more than one value, and what follows from them.
@@ -334,6 +371,8 @@ LoadedConfig load_config(const ConfigSources& sources) {
         loaded.origins[key] = "flag " + setting->flag();
     }
     finish(loaded.config);
+    check_arguments(loaded, "router_args", loaded.config.router_args, ChildProgram::kRouter);
+    check_arguments(loaded, "replica_args", loaded.config.replica_args, ChildProgram::kReplica);
     return loaded;
 }
 

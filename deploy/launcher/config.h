@@ -39,6 +39,7 @@ struct Config {
     int sequences = 0;
     // How a replica caches, drafts and queues; -1: it chooses.
     int kv_tokens = 0;
+    std::string kv = "f16";
     std::string prefix_cache = "on";
     int checkpoint_memory_mib = -1;
     std::string drafts = "auto";

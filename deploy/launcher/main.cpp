@@ -79,6 +79,9 @@ int run(int argc, const char* const* argv) {
         add_command(app, line, "check-config",
                     "Check all settings, the router's too, and print every value with its origin",
                     run_check_config);
+    check.add_option_function<std::string>(
+        "MODEL", [&line](const std::string& text) { line.sources.flags["model"] = text; },
+        "GGUF file");
     for (const Setting& setting : settings()) {
         add_flag_of(up, line, setting);
         add_flag_of(check, line, setting);

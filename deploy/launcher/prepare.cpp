@@ -101,4 +101,44 @@ std::vector<std::string> router_arguments(const Config& config, const std::strin
     return argv;
 }
 
+std::vector<std::string> replica_arguments(const Config& config, const ReplicaStart& start) {
+    // A replica's own deadline lies before our KILL, so that streams end with an error event.
+    const int drain_s = static_cast<int>(std::max(0.0, config.term_to_kill_s - 2));
+    std::vector<std::string> argv;
+    const auto add = [&argv](std::string flag, std::string value) {
+        argv.push_back(std::move(flag));
+        argv.push_back(std::move(value));
+    };
+    add("--model", config.model);
+    add("--served-name", config.served_name);
+    add("--device", start.device);
+    add("--replica-index", std::to_string(start.replica));
+    add("--instance", start.instance);
+    add("--threads", std::to_string(start.threads));
+    add("--drain-deadline-s", std::to_string(drain_s));
+    if (start.device_memory_mib > 0)
+        add("--device-memory-mib", std::to_string(start.device_memory_mib));
+    if (config.context > 0) add("--context", std::to_string(config.context));
+    if (config.sequences > 0) add("--sequences", std::to_string(config.sequences));
+    add("--kv", config.kv);
+    add("--kv-tokens", std::to_string(config.kv_tokens));
+    add("--prefix-cache", config.prefix_cache);
+    add("--drafts", config.drafts);
+    add("--draft-tokens", std::to_string(config.draft_tokens));
+    add("--draft-batch", std::to_string(config.draft_batch));
+    const auto add_chosen = [&add](std::string flag, int value) {
+        if (value >= 0) add(std::move(flag), std::to_string(value));
+    };
+    add_chosen("--checkpoint-memory-mib", config.checkpoint_memory_mib);
+    add_chosen("--queued-tokens-max", config.queued_tokens_max);
+    add_chosen("--step-time-target-ms", config.step_time_target_ms);
+    add("--config-digest", start.config_digest);
+    for (const std::string& kernel : config.require_kernels)
+        add("--require-kernels", kernel);
+    for (const std::string& kernel : config.disable_kernels)
+        add("--disable-kernels", kernel);
+    argv.insert(argv.end(), config.replica_args.begin(), config.replica_args.end());
+    return argv;
+}
+
 }  // namespace deploy

@@ -25,4 +25,17 @@ void plan_cpus(LaunchPlan& plan);
 /// The router's settings on its command line, without descriptors.
 std::vector<std::string> router_arguments(const Config& config, const std::string& runtime_dir);
 
+/// One start of a replica, beside the settings.
+struct ReplicaStart {
+    int replica = 0;
+    std::string device;  // "0": the one GPU that its environment shows it; "cpu"
+    std::string instance;
+    int threads = 0;
+    int device_memory_mib = 0;  // 0: all that is free
+    std::string config_digest;
+};
+
+/// A replica's settings on its command line, without descriptors.
+std::vector<std::string> replica_arguments(const Config& config, const ReplicaStart& start);
+
 }  // namespace deploy

@@ -15,6 +15,7 @@ constexpr double kIntMax = 2147483647;
 
 constexpr std::array<std::string_view, 3> kBackends = {"auto", "cpu", "cuda"};
 constexpr std::array<std::string_view, 2> kOnOff = {"on", "off"};
+constexpr std::array<std::string_view, 2> kKvTypes = {"f16", "f32"};
 constexpr std::array<std::string_view, 3> kDrafts = {"auto", "always", "off"};
 
 // clang-format off
@@ -37,6 +38,7 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"context", &Config::context, "Longest sequence in tokens, at least 16; 0: the replica chooses", 0, 16777216},
     {"sequences", &Config::sequences, "Sequences at once per replica; 0: the replica chooses", 0, 1024},
     {"kv_tokens", &Config::kv_tokens, "KV cache of a replica in tokens, all its sequences together; 0: a whole context for each", 0, kIntMax},
+    {"kv", &Config::kv, "Type of the KV cache: f16, or f32 at twice the memory", 0, 0, kKvTypes},
     {"prefix_cache", &Config::prefix_cache, "Whether prompts with equal beginnings share them: on or off", 0, 0, kOnOff},
     {"checkpoint_memory_mib", &Config::checkpoint_memory_mib, "Host memory of a replica for saved states of recurrent models; -1: an eighth of what is free, at most 2048", -1, 1048576},
     {"drafts", &Config::drafts, "Speculation: auto (while it gains), always or off", 0, 0, kDrafts},

@@ -41,57 +41,19 @@ SpawnRequest Supervisor::replica_request(int replica) const {
     request.has_listen_socket = true;
     request.death_signal = SIGKILL;
     request.cpus = plan_.cpus[i];
-    // A replica's own deadline lies before our KILL, so that streams end with an error event.
-    const int drain_s = static_cast<int>(std::max(0.0, config.term_to_kill_s - 2));
-    request.argv = {"--model",
-                    config.model,
-                    "--served-name",
-                    config.served_name,
-                    "--device",
-                    plan_.is_cuda() ? "0" : "cpu",  // the one GPU that its environment shows it
-                    "--replica-index",
-                    std::to_string(replica),
-                    "--instance",
-                    slots_[i].instance,
-                    "--threads",
-                    std::to_string(plan_.threads[i]),
-                    "--drain-deadline-s",
-                    std::to_string(drain_s),
-                    "--ready-fd",
-                    "4",
-                    "--death-fd",
-                    "5",
-                    "--internal-key-fd",
-                    "6"};
-    const auto add = [&request](std::string flag, std::string value) {
-        request.argv.push_back(std::move(flag));
-        request.argv.push_back(std::move(value));
-    };
+    request.argv = replica_arguments(
+        config, {.replica = replica,
+                 .device = plan_.is_cuda() ? "0" : "cpu",  // the one GPU its environment shows it
+                 .instance = slots_[i].instance,
+                 .threads = plan_.threads[i],
+                 .device_memory_mib = plan_.is_cuda() ? plan_.gpu_memory_mib[i] : 0,
+                 .config_digest = facts_.config_digest});
+    request.argv.insert(request.argv.end(),
+                        {"--ready-fd", "4", "--death-fd", "5", "--internal-key-fd", "6"});
     if (plan_.is_cuda()) {
         request.environment = {"CUDA_DEVICE_ORDER=PCI_BUS_ID",
                                "CUDA_VISIBLE_DEVICES=" + plan_.gpus[i].uuid};
-        if (plan_.gpu_memory_mib[i] > 0)
-            add("--device-memory-mib", std::to_string(plan_.gpu_memory_mib[i]));
     }
-    if (config.context > 0) add("--context", std::to_string(config.context));
-    if (config.sequences > 0) add("--sequences", std::to_string(config.sequences));
-    add("--kv-tokens", std::to_string(config.kv_tokens));
-    add("--prefix-cache", config.prefix_cache);
-    add("--drafts", config.drafts);
-    add("--draft-tokens", std::to_string(config.draft_tokens));
-    add("--draft-batch", std::to_string(config.draft_batch));
-    const auto add_chosen = [&add](std::string flag, int value) {
-        if (value >= 0) add(std::move(flag), std::to_string(value));
-    };
-    add_chosen("--checkpoint-memory-mib", config.checkpoint_memory_mib);
-    add_chosen("--queued-tokens-max", config.queued_tokens_max);
-    add_chosen("--step-time-target-ms", config.step_time_target_ms);
-    add("--config-digest", facts_.config_digest);
-    for (const std::string& kernel : config.require_kernels)
-        add("--require-kernels", kernel);
-    for (const std::string& kernel : config.disable_kernels)
-        add("--disable-kernels", kernel);
-    request.argv.insert(request.argv.end(), config.replica_args.begin(), config.replica_args.end());
     return request;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "deploy/launcher/child_check.h"
 #include "deploy/launcher/commands.h"
 #include "deploy/launcher/control.h"
 #include "deploy/launcher/gpu_plan.h"
@@ -157,6 +158,8 @@ int run_up(const LoadedConfig& loaded) {
     plan.runtime_dir = choose_runtime_dir(config.runtime_dir);
     make_runtime_dir(plan.runtime_dir);
     plan_cpus(plan);
+    (void)check_router(loaded, plan);
+    (void)check_replica(loaded, plan);  // one that does not answer is seen when it starts
 
     Console console;
     FileLock alone(plan.runtime_dir + "/launcher.lock");

@@ -203,17 +203,15 @@ ModelError refusal(const ModelConfig& config, const RunnerOptions& options,
                  : "lower the number of sequences or free memory"};
 }
 
-std::optional<ModelError> check_flags(const ModelConfig& config, std::int32_t context) {
-    if (context > config.context_train) {
-        return ModelError{
-            ModelErrorKind::kFlags, "context " + std::to_string(context),
-            "the model was trained for " + std::to_string(config.context_train) + " tokens",
-            "use a context of at most that"};
-    }
-    return std::nullopt;
-}
-
 }  // namespace
+
+std::optional<ModelError> check_context(const ModelConfig& config, std::int32_t context) {
+    if (context <= config.context_train) return std::nullopt;
+    return ModelError{
+        ModelErrorKind::kFlags, "context cannot be " + std::to_string(context),
+        "the model was trained for " + std::to_string(config.context_train) + " tokens",
+        "use a context of at most that"};
+}
 
 bool wants_mtp(const ModelConfig& config, const RunnerOptions& options) {
     return !config.mtp_layers.empty() && (options.draft_tokens_max > 0 || options.with_mtp);
@@ -231,7 +229,7 @@ tl::expected<MemoryPlan, ModelError> plan_memory(const ModelConfig& config,
     assert(options.sequences_max > 0 && options.block_tokens > 0 && options.draft_batch_max > 0);
     std::int32_t context =
         options.context > 0 ? options.context : std::min(config.context_train, kContextDefaultMax);
-    if (auto error = check_flags(config, context)) return tl::unexpected(*std::move(error));
+    if (auto error = check_context(config, context)) return tl::unexpected(*std::move(error));
     if (options.kv_tokens > 0) {  // one sequence holds no more than the pool does
         context = static_cast<std::int32_t>(std::min<std::int64_t>(context, options.kv_tokens));
     }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include <tl/expected.hpp>
 
@@ -73,6 +74,9 @@ struct MemoryPlan {
 
 /// Whether the MTP block takes part: its weights are loaded and it has memory.
 bool wants_mtp(const ModelConfig& config, const RunnerOptions& options);
+
+/// Refuses a context beyond what the model was trained for; 0 leaves it to the plan.
+std::optional<ModelError> check_context(const ModelConfig& config, std::int32_t context);
 
 /// Refuses with a sentence when not even one whole context fits: what it needs, what there is, and
 /// the largest context that fits.

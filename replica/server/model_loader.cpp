@@ -46,6 +46,10 @@ tl::unexpected<StartFailure> model_failure(const ModelError& error) {
     return failed(ExitCode::kModelFile, "Q0430", "model_file", error.what, error.why, error.fix);
 }
 
+tl::unexpected<StartFailure> file_failure(const GgufError& error) {
+    return failed(ExitCode::kModelFile, "Q0400", "model_file", error.what, error.why, error.fix);
+}
+
 /// Over metadata and tensor directory: two files with equal digests hold the same model unless
 /// somebody made them differ on purpose. Reading all the weights would double the load time.
 std::string model_digest(const GgufFile& file) {
@@ -236,15 +240,29 @@ std::optional<StartFailure> check_required_kernels(const std::vector<kernels::Ke
         .value();
 }
 
+std::optional<StartFailure> check_model(const ServerOptions& options) {
+    const auto file = GgufFile::open(options.model_path);
+    if (!file) return file_failure(file.error()).value();
+    if (const auto tokenizer = load_tokenizer(*file, options); !tokenizer) {
+        return tokenizer.error();
+    }
+    if (const auto chat_template = load_template(*file); !chat_template) {
+        return chat_template.error();
+    }
+    const auto config = read_model_config(*file);
+    if (!config) return model_failure(config.error()).value();
+    if (const auto error = check_context(*config, options.context)) {
+        return model_failure(*error).value();
+    }
+    return std::nullopt;
+}
+
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
                                                const LoadHooks& hooks) {
     auto device = open_device(options);
     if (!device) return tl::make_unexpected(device.error());
     auto file = GgufFile::open(options.model_path);
-    if (!file) {
-        return failed(ExitCode::kModelFile, "Q0400", "model_file", file.error().what,
-                      file.error().why, file.error().fix);
-    }
+    if (!file) return file_failure(file.error());
     auto tokenizer = load_tokenizer(*file, options);
     if (!tokenizer) return tl::make_unexpected(tokenizer.error());
     auto chat_template = load_template(*file);

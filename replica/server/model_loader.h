@@ -25,6 +25,10 @@ struct LoadHooks {
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
                                                const LoadHooks& hooks);
 
+/// What load_model() would refuse because of the file or of flags that do not go with it, found
+/// from the file's head, without a device and without weights.
+std::optional<StartFailure> check_model(const ServerOptions& options);
+
 /// Why a start that demands kernels must be refused: exit 7 with a sentence. None when all that
 /// `required` names are armed.
 std::optional<StartFailure> check_required_kernels(const std::vector<kernels::KernelEntry>& kernels,

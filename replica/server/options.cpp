@@ -155,6 +155,8 @@ void add_options(CLI::App& app, ServerOptions& options) {
                    "descriptor with the internal key");
     app.add_option("--ready-fd", options.ready_fd, "descriptor for progress, one JSON line each");
     app.add_option("--death-fd", options.death_fd, "descriptor whose end means: exit now");
+    app.add_flag("--check-config", options.is_check,
+                 "check the options and the head of the model's file (\"\": none), and end");
 }
 
 bool is_instance_id(const std::string& text) {

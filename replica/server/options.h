@@ -72,6 +72,7 @@ struct ServerOptions {
     std::chrono::seconds drain_deadline{600};
 
     std::optional<int> internal_key_fd, ready_fd, death_fd;
+    bool is_check = false;  // of options and model alone; nothing is loaded
 
     /// Waiting entries: four per running sequence, as the API document says.
     int waiting_max() const { return 4 * sequences; }

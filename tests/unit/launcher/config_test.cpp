@@ -100,6 +100,32 @@ TEST(ConfigTest, TheTableOfTheRouterBecomesItsFlags) {
     EXPECT_THAT(refusal_of_file("tls_cert = \"a\"\n"), HasSubstr("tls_key is missing"));
 }
 
+TEST(ConfigTest, WhatTheLauncherSetsOfItsChildrenIsRefusedWhereItStands) {
+    for (const char* key :
+         {"replica = [\"http://127.0.0.1:1\"]", "replicas = 4", "check_config = true", "port = 5",
+          "host = \"0.0.0.0\"", "admin_socket = \"/x\"", "announce_fd = 4", "death_fd = 5",
+          "internal_key_fd = 6", "internal_key_file = \"k\"", "last_good_dir = \"/x\"",
+          "layout = \"4x1\"", "tls_cert = \"c\"", "keys_file = \"k\"", "drain_grace = 1",
+          "help = true"}) {
+        const std::string text =
+            refusal_of_file(std::string("[router]\nping_s = 5\n") + key + "\n");
+        EXPECT_THAT(text, HasSubstr("has no place in [router]")) << key;
+        EXPECT_THAT(text, HasSubstr(".toml:3")) << key;
+        EXPECT_THAT(text, HasSubstr("\n  why   ")) << key;
+        EXPECT_THAT(text, HasSubstr("\n  fix   ")) << key;
+    }
+    EXPECT_THAT(refusal_of_file("[router]\nport = 5\n"), HasSubstr("or give --port"));
+    const std::string args = refusal_of_file("\nreplica_args = [\"--context\", \"5\"]\n");
+    EXPECT_THAT(args, HasSubstr("--context has no place in replica_args, file"));
+    EXPECT_THAT(args, HasSubstr(".toml:2"));
+    EXPECT_THAT(refusal_text({.flags = {{"router_args", "--check-config"}}}),
+                HasSubstr("no place in router_args, flag --router-args"));
+    EXPECT_THAT(refusal_text({.flags = {{"replica_args", "-h"}}}), HasSubstr("--help"));
+    EXPECT_EQ(refusal_of_file("replica_args = [\"--graph-steps\", \"8\"]\n"), "accepted");
+    EXPECT_EQ(refusal_of_file("[router]\nstep_stall_s = 5\nadmin_listen = \"::1:5\"\n"),
+              "accepted");
+}
+
 TEST(ConfigTest, TheDigestTellsSettingsApartAndNotPlaces) {
     Config config;
     const std::string digest = digest_of(config);
@@ -123,6 +149,10 @@ TEST(ConfigTest, BadValuesSayWhatIsWantedAndWhere) {
     EXPECT_THAT(refusal_of_file("\nport = 70000\n"), HasSubstr("0 to 65535"));
     EXPECT_THAT(refusal_of_file("\nport = 70000\n"), HasSubstr(".toml:2"));
     EXPECT_THAT(refusal_of_file("port = \"8080\"\n"), HasSubstr("a number without quotes"));
+    EXPECT_THAT(refusal_of_file("port = \"8080\"\n"), HasSubstr("port cannot be '8080'"));
+    EXPECT_THAT(refusal_of_file("gpus = [0, 1]\n"), HasSubstr(R"(for example gpus = ["0", "1"])"));
+    EXPECT_THAT(refusal_of_file("gpus = \"0\"\n"), HasSubstr(R"(for example gpus = ["0"])"));
+    EXPECT_THAT(refusal_text({.flags = {{"kv", "bf16"}}}), HasSubstr("f16 or f32"));
     EXPECT_THAT(refusal_of_file("port = 80.5\n"), HasSubstr("a whole number"));
     EXPECT_THAT(refusal_of_file("model = 3\n"), HasSubstr("a string in quotes"));
     EXPECT_THAT(refusal_of_file("require_kernels = [1]\n"), HasSubstr("a list of strings"));
