@@ -35,6 +35,40 @@ void check_command_word(int argc, const char* const* argv) {
          .fix = "all commands: quadriga --help"});
 }
 
+/// The library's words, "N is required" and the like, with a way on.
+[[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
+    const std::vector<const CLI::App*> given = app.get_subcommands([](auto*) { return true; });
+    const CLI::App* command = nullptr;
+    for (const CLI::App* one : given) {
+        if (one->parsed()) command = one;
+    }
+    const std::string name = command == nullptr ? "" : " " + command->get_name();
+    std::string what = error.what();
+    std::string why;
+    const std::string unexpected =
+        error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)
+            ? what.substr(std::min(what.size(), what.find(": ") + 2))
+            : "";
+    const std::string word = unexpected.substr(0, unexpected.find_first_of(" ="));
+    if (word.starts_with("--") && command != nullptr) {
+        std::vector<std::string> flags;
+        for (const CLI::Option* option : command->get_options()) {
+            for (const std::string& flag : option->get_lnames())
+                flags.push_back(flag);
+        }
+        const std::vector<std::string_view> names(flags.begin(), flags.end());
+        const std::string near = did_you_mean(std::string_view(word).substr(2), names);
+        why = near.empty() ? "no flag has a name like it" : "did you mean '--" + near + "'?";
+        what = "unknown flag '" + word.substr(0, 64) + "'";
+    } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
+        why = command == nullptr ? "the first word says what to do" : "the command acts on it";
+    }
+    throw StartError({.kind = FailureClass::kConfig,
+                      .what = std::move(what),
+                      .why = std::move(why),
+                      .fix = "all that it takes: quadriga" + name + " --help"});
+}
+
 struct CommandLine {
     ConfigSources sources = sources_of_environment();
     bool is_json = false;
@@ -124,7 +158,8 @@ int run(int argc, const char* const* argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : exit_code_of(FailureClass::kConfig);
+        if (error.get_exit_code() != 0) refuse_usage(app, error);
+        return app.exit(error);
     }
     return line.run(load_config(line.sources));
 }

@@ -181,6 +181,18 @@ TEST_F(CheckConfigTest, EverythingAChildIsGivenIsTheLaunchers) {
     }
 }
 
+TEST_F(CheckConfigTest, AWrongCommandLineSaysWhatToDo) {
+    EXPECT_EQ(command({"up", "--layot", "4x1"}), 2);
+    EXPECT_THAT(read("command.err"),
+                AllOf(HasSubstr("Q0201 unknown flag '--layot'"),
+                      HasSubstr("did you mean '--layout'?"), HasSubstr("quadriga up --help")));
+    EXPECT_EQ(command({"why"}), 2);
+    EXPECT_THAT(read("command.err"),
+                AllOf(HasSubstr("N is required"), HasSubstr("quadriga why --help")));
+    EXPECT_EQ(command({}), 2);
+    EXPECT_THAT(read("command.err"), HasSubstr("fix   all that it takes: quadriga --help"));
+}
+
 TEST(ExampleTest, TheTableOfTheRouterHasEveryFlagWithItsDefault) {
     const std::map<std::string, std::string> values = values_of_router();
     ASSERT_GT(values.size(), 30U);
