@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/control.h"
 #include "deploy/launcher/router_word.h"
 #include "deploy/launcher/runtime_dir.h"
@@ -24,10 +25,11 @@ ControlClient connect(const LoadedConfig& loaded) {
     const std::string folder = choose_runtime_dir(loaded.config.runtime_dir);
     std::optional<ControlClient> client = ControlClient::connect(folder);
     if (!client.has_value()) {
-        throw StartError({.kind = FailureClass::kInternal,
-                          .what = "no launcher is running in " + folder,
-                          .why = "nobody listens on its control socket",
-                          .fix = "start one with 'quadriga up MODEL', or give its --runtime-dir"});
+        throw StartError(
+            {.kind = FailureClass::kInternal,
+             .what = "no launcher is running in " + folder,
+             .why = "nobody listens on its control socket",
+             .fix = "start one with '" + command_name() + " up MODEL', or give its --runtime-dir"});
     }
     return std::move(*client);
 }
@@ -97,8 +99,8 @@ int run_order(const LoadedConfig& loaded, const std::string& command, int replic
     const json answer = connect(loaded).ask({{"command", command}, {"replica", replica}});
     const int code = code_of(answer);
     if (code == 0)
-        print(command + " of replica " + std::to_string(replica) +
-              " begins; see 'quadriga status'\n");
+        print(command + " of replica " + std::to_string(replica) + " begins; see '" +
+              command_name() + " status'\n");
     return code;
 }
 

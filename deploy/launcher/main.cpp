@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/commands.h"
 
 namespace deploy {
@@ -32,7 +33,7 @@ void check_command_word(int argc, const char* const* argv) {
         {.kind = FailureClass::kConfig,
          .what = "unknown command '" + std::string(word.substr(0, 64)) + "'",
          .why = near.empty() ? "no command has a name like it" : "did you mean '" + near + "'?",
-         .fix = "all commands: quadriga --help"});
+         .fix = "all commands: " + command_name() + " --help"});
 }
 
 /// The library's words, "N is required" and the like, with a way on.
@@ -61,12 +62,15 @@ void check_command_word(int argc, const char* const* argv) {
         why = near.empty() ? "no flag has a name like it" : "did you mean '--" + near + "'?";
         what = "unknown flag '" + word.substr(0, 64) + "'";
     } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
-        why = command == nullptr ? "the first word says what to do" : "the command acts on it";
+        what = command == nullptr ? "no command is given"
+                                  : "'" + command->get_name() + "' needs more: " + error.what();
+        why = command == nullptr ? "the first word says what to do, 'up MODEL' for example"
+                                 : "the command acts on it; 'quadriga status' shows the numbers";
     }
     throw StartError({.kind = FailureClass::kConfig,
                       .what = std::move(what),
                       .why = std::move(why),
-                      .fix = "all that it takes: quadriga" + name + " --help"});
+                      .fix = "all that it takes: " + command_name() + name + " --help"});
 }
 
 struct CommandLine {

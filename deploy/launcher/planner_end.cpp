@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/planner.h"
 
 namespace deploy {
@@ -146,7 +147,9 @@ void Planner::quarantine(Replica& replica, const Failure& failure) {
         });
     // Where nothing is left to serve, the launcher ends: then there is nothing to retry.
     warn(title_of(replica) + " is QUARANTINED: " + failure.what +
-         (is_hopeless ? "" : "; after a cure: quadriga retry " + std::to_string(replica.index)));
+         (is_hopeless
+              ? ""
+              : "; after a cure: " + command_name() + " retry " + std::to_string(replica.index)));
     if (is_hopeless) end_fleet(*fleet_.replicas.front().last_failure);
 }
 

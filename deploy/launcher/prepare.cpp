@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "deploy/launcher/address.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/runtime_dir.h"
 #include "proto/regular_file.h"
@@ -95,6 +96,10 @@ std::vector<std::string> router_arguments(const Config& config, const std::strin
     if (config.insecure_no_auth) argv.emplace_back("--insecure-no-auth");
     if (!config.tls_cert.empty()) {
         argv.insert(argv.end(), {"--tls-cert", config.tls_cert, "--tls-key", config.tls_key});
+        // Without keys it looks at Host; the name that its certificate vouches for is its own.
+        const std::string name =
+            config.keys_file.empty() ? certificate_name(config.tls_cert) : std::string();
+        if (!name.empty()) argv.insert(argv.end(), {"--allowed-host", name});
     }
     argv.insert(argv.end(), config.router_settings.begin(), config.router_settings.end());
     argv.insert(argv.end(), config.router_args.begin(), config.router_args.end());

@@ -7,7 +7,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "deploy/launcher/address.h"
 #include "deploy/launcher/child_check.h"
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/commands.h"
 #include "deploy/launcher/control.h"
 #include "deploy/launcher/gpu_plan.h"
@@ -26,7 +28,7 @@ void check_model(const Config& config) {
         {.kind = FailureClass::kConfig,
          .what = "no model is given",
          .why = "neither an argument, nor QUADRIGA_MODEL, nor the configuration has one",
-         .fix = "quadriga up MODEL.gguf"});
+         .fix = command_name() + " up MODEL.gguf"});
 }
 
 std::string exposure_text(const Config& config) {
@@ -44,8 +46,8 @@ std::string exposure_text(const Config& config) {
     throw StartError({.kind = FailureClass::kBusy,
                       .what = "a launcher is already running in " + runtime_dir,
                       .why = running,
-                      .fix = "stop it with 'quadriga down --runtime-dir " + runtime_dir +
-                             "', or use another --runtime-dir and other ports"});
+                      .fix = "stop it with '" + command_name() + " down --runtime-dir " +
+                             runtime_dir + "', or use another --runtime-dir and other ports"});
 }
 
 std::string set_text(const std::vector<int>& cpus) {
@@ -72,9 +74,10 @@ std::string device_text(const LaunchPlan& plan) {
            (plan.threads.front() == 1 ? " thread" : " threads") + " each, cores " + cores;
 }
 
-void print_plan(Console& console, const LaunchPlan& plan, const std::string& url,
-                DeviceMonitor& monitor) {
+void print_plan(Console& console, const LaunchPlan& plan, DeviceMonitor& monitor) {
     const Config& config = plan.config;
+    const ShownAddress address = shown_address(config, plan.router_socket.port);
+    const std::string& url = address.url;
     const std::string count =
         std::to_string(config.replica_count) +
         (config.replica_count == 1 ? " replica" : " replicas, loaded one at a time");
@@ -84,12 +87,17 @@ void print_plan(Console& console, const LaunchPlan& plan, const std::string& url
     console.print("fit      " + monitor.measure(0, plan.need_bytes()).note + ", before each load");
     console.print("url      " + url + "/v1 (" + exposure_text(config) + ")");
     console.print("         " + url + "/dashboard");
+    if (!address.elsewhere.empty()) {
+        console.print("         " + address.elsewhere +
+                      "/v1 from other machines that know the name");
+    }
     // A certificate that vouches for itself, or one of an own authority, is known by its file
     // alone.
-    const std::string trust = config.tls_cert.empty() ? "" : " --cacert " + config.tls_cert;
+    std::string trust = config.tls_cert.empty() ? "" : " --cacert " + config.tls_cert;
+    if (!address.resolve.empty()) trust += " --resolve " + address.resolve;
     console.print("try      curl -s" + trust + " " + url + "/v1/models" +
                   (config.keys_file.empty() ? "" : " -H \"Authorization: Bearer $KEY\""));
-    console.print("         quadriga status --runtime-dir " + plan.runtime_dir +
+    console.print("         " + command_name() + " status --runtime-dir " + plan.runtime_dir +
                   "; metrics on http://127.0.0.1:" + std::to_string(plan.metrics_port) +
                   "/metrics");
 }
@@ -192,10 +200,12 @@ int run_up(const LoadedConfig& loaded) {
     ::setrlimit(RLIMIT_CORE, &no_core);
 
     DeviceMonitor& monitor = *devices.monitor;
-    const bool is_v6 = config.host.find(':') != std::string::npos;
-    const std::string url = scheme_of(config) + (is_v6 ? "[" + config.host + "]" : config.host) +
-                            ":" + std::to_string(plan.router_socket.port);
-    print_plan(console, plan, url, monitor);
+    print_plan(console, plan, monitor);
+    if (!config.keys_file.empty() && config.tls_cert.empty() && !is_loopback(config.host)) {
+        console.log("warn", "launcher",
+                    "API keys, prompts and answers travel in clear on the network: give tls_cert "
+                    "and tls_key, or let a proxy that speaks TLS stand before it");
+    }
     if (!devices.note.empty()) console.print("         no GPU is used: " + devices.note);
 
     boost::asio::io_context context(1);

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/planner.h"
 #include "deploy/launcher/router_word.h"
@@ -236,8 +237,8 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
             return replica.degraded.empty() ? "" : "DEGRADED: " + replica.degraded;
         case ReplicaState::kDraining:
             if (replica.goal == Goal::kServe) {
-                return "drained at the router, gets no new requests: 'quadriga undrain " +
-                       std::to_string(index) + "'";
+                return "drained at the router, gets no new requests: '" + command_name() +
+                       " undrain " + std::to_string(index) + "'";
             }
             return "no new requests, running ones finish";
         case ReplicaState::kStopping:
@@ -246,13 +247,13 @@ std::string note_of(const Fleet& fleet, int index, TimePoint now) {
             return "again in " + short_seconds(seconds_between(now, replica.retry_at)) + "; " +
                    failed;
         case ReplicaState::kQuarantined:
-            return failed + ": 'quadriga why " + std::to_string(index) + "'";
+            return failed + ": '" + command_name() + " why " + std::to_string(index) + "'";
         case ReplicaState::kUnkillable:
             return "pid " + std::to_string(replica.pid) + " survives KILL; reboot the machine";
         case ReplicaState::kAbsent:
-            return replica.goal == Goal::kHold
-                       ? "drained: 'quadriga undrain " + std::to_string(index) + "' loads it again"
-                       : "";
+            return replica.goal == Goal::kHold ? "drained: '" + command_name() + " undrain " +
+                                                     std::to_string(index) + "' loads it again"
+                                               : "";
     }
     return "";
 }
@@ -355,7 +356,7 @@ std::string why_text(const json& replica) {
         text += "  why   " + failure->at("why").get<std::string>() + "\n";
         text += "  fix   " + failure->at("fix").get<std::string>() + "\n";
         if (replica.at("state") == "QUARANTINED") {
-            text += "        then run: quadriga retry " + number + "\n";
+            text += "        then run: " + command_name() + " retry " + number + "\n";
         }
         add_lines("last lines of the process that failed", failure->at("last_lines"));
     } else {

@@ -89,7 +89,8 @@ Json kernels_json(const ReplicaFacts& facts) {
 
 /// What the last report says of load and speed; nulls without one.
 void add_load(const Replica& replica, Clock::time_point now, Json& json) {
-    if (!replica.status) {
+    // What one that is DOWN said last is no rate of now.
+    if (!replica.status || replica.state == ReplicaState::kDown) {
         for (const char* name : {"running", "waiting", "slots", "queued_tokens", "kv_used_blocks",
                                  "kv_total_blocks", "prefill_tokens_per_s", "decode_tokens_per_s",
                                  "step", "step_age_s", "longest_step_ms", "status_age_s", "eta_s"})
@@ -209,7 +210,8 @@ void warn_of_drift(const FactsByReplica& facts, std::string ReplicaFacts::*fact,
 void warn_of_states(const ReplicaSet& set, std::vector<std::string>& out) {
     std::map<ReplicaState, std::vector<std::string>> by_state;
     for (const auto& [index, replica] : set.replicas()) {
-        if (replica.state != ReplicaState::kReady) {
+        // What an operator has taken out on purpose is no alarm; its tile says so.
+        if (replica.state != ReplicaState::kReady && !replica.drain_asked_at) {
             by_state[replica.state].push_back(std::to_string(index));
         }
     }

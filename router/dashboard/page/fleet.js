@@ -44,10 +44,13 @@ class Tile {
   take(replica) {
     const set = (name, text) => set_text(this.values[name], text);
     const state = replica.is_degraded && replica.state === "READY" ? "DEGRADED" : replica.state;
-    this.node.dataset.state = state;
+    // Taken out on purpose: no alarm.
+    this.node.dataset.state = replica.is_drained && state === "DOWN" ? "DRAINING" : state;
     const launcher = replica.launcher_state;
     const says_more = launcher && launcher !== "READY" && launcher !== state && state !== "READY";
-    set_text(this.state, says_more ? `${state} · ${launcher}` : state);
+    // One name for one state, the launcher's, as `quadriga status` has it: what is not there is DOWN anyway.
+    const shown = says_more && state !== "DOWN" ? `${state} · ${launcher}` : says_more ? launcher : state;
+    set_text(this.state, shown);
     const eta = replica.state === "STARTING" && replica.eta_s ? `, ready in about ${duration(replica.eta_s)}` : "";
     const drained = replica.is_drained ? ", drained by an operator" : "";
     set_text(this.since, `since ${duration(replica.since_s)}${eta}${drained}`);

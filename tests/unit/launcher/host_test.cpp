@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "deploy/launcher/address.h"
 #include "deploy/launcher/control.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/failure.h"
@@ -65,6 +66,20 @@ TEST(PortHolderTest, ATakenPortNamesThisProcess) {
         EXPECT_THAT(error.failure().why, HasSubstr("pid " + std::to_string(::getpid())));
         EXPECT_THAT(error.failure().why, HasSubstr("started 2"));
     }
+}
+
+TEST(ShownAddressTest, IsOneThatCanBeConnectedTo) {
+    Config config;
+    config.host = "127.0.0.1";
+    EXPECT_EQ(shown_address(config, 8080).url, "http://127.0.0.1:8080");
+    EXPECT_EQ(shown_address(config, 8080).elsewhere, "");
+    config.host = "0.0.0.0";
+    EXPECT_EQ(shown_address(config, 8080).url, "http://127.0.0.1:8080");
+    EXPECT_NE(shown_address(config, 8080).elsewhere, "http://0.0.0.0:8080");
+    config.host = "::";
+    EXPECT_EQ(shown_address(config, 8080).url, "http://[::1]:8080");
+    config.host = "192.0.2.7";
+    EXPECT_EQ(shown_address(config, 8080).url, "http://192.0.2.7:8080");
 }
 
 TEST(PortHolderTest, RefusesNamesAsAddresses) {

@@ -82,6 +82,8 @@ TEST(DashboardStateTest, ADrainIsShownAlsoWhenTheProcessHasEnded) {
     const Json json = replica_json(*set.find(0), nullptr, kNow + seconds(6));
     EXPECT_EQ(json["state"], "DOWN");
     EXPECT_EQ(json["is_drained"], true);
+    EXPECT_EQ(json["decode_tokens_per_s"], nullptr) << "what it said last is no rate of now";
+    EXPECT_THAT(warnings({}, set, {}), IsEmpty()) << "a drain on purpose is no alarm";
 }
 
 TEST(DashboardStateTest, ADeathIsRememberedOverTheRestart) {
