@@ -85,6 +85,7 @@ std::string number_text(double value) {
 }
 
 Result<void> check_range(const Json& value, const FieldSpec& spec, const std::string& param) {
+    const auto came = [&value] { return ", not " + json_text(value) + "."; };
     if (spec.kind == FieldKind::kInteger) {
         const IntegerValue integer = *integer_value(value);
         if (integer.is_in_range && integer.value >= spec.integer_min &&
@@ -92,18 +93,19 @@ Result<void> check_range(const Json& value, const FieldSpec& spec, const std::st
             return {};
         }
         const bool has_upper = spec.integer_max != std::numeric_limits<std::int64_t>::max();
-        const std::string range =
-            has_upper ? "between " + std::to_string(spec.integer_min) + " and " +
-                            std::to_string(spec.integer_max)
-                      : "at least " + std::to_string(spec.integer_min) + " and within 64 bits";
-        return fail(ErrorCode::kInvalidValue, "'" + param + "' must be " + range + ".", param);
+        const std::string range = has_upper
+                                      ? "between " + std::to_string(spec.integer_min) + " and " +
+                                            std::to_string(spec.integer_max)
+                                      : "at least " + std::to_string(spec.integer_min) +
+                                            (integer.is_in_range ? "" : " and within 64 bits");
+        return fail(ErrorCode::kInvalidValue, "'" + param + "' must be " + range + came(), param);
     }
     if (spec.kind == FieldKind::kNumber) {
         const auto number = value.get<double>();
         if (number >= spec.number_min && number <= spec.number_max) return {};
         return fail(ErrorCode::kInvalidValue,
                     "'" + param + "' must be between " + number_text(spec.number_min) + " and " +
-                        number_text(spec.number_max) + ".",
+                        number_text(spec.number_max) + came(),
                     param);
     }
     if (spec.kind == FieldKind::kEnum) {

@@ -81,13 +81,14 @@ constexpr std::string_view kUseTools = "use 'tools' and 'tool_choice' instead";
 constexpr std::string_view kOfCompletions = "it belongs to /v1/completions";
 
 constexpr auto kFields = std::to_array<FieldSpec>({
-    honoured("messages", kArray, "the conversation", kChat, kMessagesMax),
+    honoured("messages", kArray, "the conversation; content that is null or absent is empty text",
+             kChat, kMessagesMax),
     honoured("prompt", kAny, "text, texts, token ids or lists of token ids", kCompletions),
     honoured("model", kString, "served name or alias; absent: the default model", kBoth, 256),
     integer("max_completion_tokens", 1, kInt64Max,
             "bound on generated tokens, reasoning included; more than the context leaves is cut to "
             "that"),
-    integer("max_tokens", 1, kInt64Max, "older name of max_completion_tokens"),
+    integer("max_tokens", 1, kInt64Max, "older name of max_completion_tokens, cut in the same way"),
     integer("n", 1, kChoicesMax, "choices; the prompt is computed once"),
     number("temperature", 0, 2, "below 1e-5 is greedy"),
     number("top_p", 0, 1, "0 keeps the single best token"),

@@ -1,10 +1,14 @@
 #include "proto/openapi.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <limits>
 
 #include "proto/error.h"
 #include "proto/fields.h"
 #include "proto/json.h"
+#include "proto/route_table.h"
 
 namespace proto {
 namespace {
@@ -113,48 +117,76 @@ Json answers(std::string_view content_type) {
             {"default", std::move(error)}};
 }
 
-Json get_operation(std::string_view summary, std::string_view content_type = "application/json") {
-    return {{"get", {{"summary", std::string(summary)}, {"responses", answers(content_type)}}}};
-}
+/// What the document says of a path besides its name.
+struct PathWords {
+    std::string_view path, summary;
+    std::string_view request = {};  // a schema of this document; empty: any object
+    std::string_view answer = "application/json";
+};
 
-Json post_operation(std::string_view summary, const Json& schema) {
-    Json body = {{"required", true}, {"content", {{"application/json", {{"schema", schema}}}}}};
-    return {{"post",
-             {{"summary", std::string(summary)},
-              {"requestBody", std::move(body)},
-              {"responses", answers("application/json")}}}};
-}
+constexpr auto kPathWords = std::to_array<PathWords>({
+    {"/v1/chat/completions", "Generate a chat answer; with stream, server-sent events",
+     "ChatRequest"},
+    {"/v1/completions", "Complete text; with stream, server-sent events", "TextRequest"},
+    {"/v1/models", "The models served"},
+    {"/v1/models/{id}", "One model"},
+    {"/tokenize", "Text or messages to token ids"},
+    {"/detokenize", "Token ids to text"},
+    {"/apply-template", "Messages to the prompt that the model would get"},
+    {"/health", "Whether the process makes progress"},
+    {"/ready", "Whether requests are admitted"},
+    {"/info", "What is served, and how"},
+    {"/props", "The few facts that clients of other servers look for"},
+    {"/metrics", "Prometheus text", "", "text/plain"},
+    {"/metrics/all", "Prometheus text of the router and of every replica", "", "text/plain"},
+    {"/sd/prometheus", "Where a Prometheus server finds the replicas"},
+    {"/openapi.json", "This document"},
+});
 
-Json model_operation() {
-    Json operation = get_operation("One model");
-    operation["get"]["parameters"] = Json::array({Json{
-        {"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+Json operation_of(const RouteTable::Served& route) {
+    const auto* words = std::ranges::find(kPathWords, route.pattern, &PathWords::path);
+    const bool is_known = words != kPathWords.end();
+    Json operation = Json::object();
+    operation["summary"] = is_known ? std::string(words->summary) : std::string();
+    if (const std::size_t brace = route.pattern.find('{'); brace != std::string_view::npos) {
+        const std::string name(route.pattern.substr(brace + 1, route.pattern.size() - brace - 2));
+        operation["parameters"] = Json::array({Json{
+            {"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+    }
+    if (route.method == "POST") {
+        const bool has_schema = is_known && !words->request.empty();
+        const Json schema = has_schema ? reference(words->request) : Json{{"type", "object"}};
+        operation["requestBody"] = {{"required", true},
+                                    {"content", {{"application/json", {{"schema", schema}}}}}};
+    }
+    operation["responses"] = answers(is_known ? words->answer : "application/json");
     return operation;
 }
 
-Json paths() {
+/// Pages for people, and what only router and launcher ask.
+bool is_of_api(std::string_view pattern) {
+    return pattern != "/" && !pattern.starts_with("/dashboard") &&
+           !pattern.starts_with("/internal/");
+}
+
+Json paths(const RouteTable& routes) {
     Json out = Json::object();
-    out["/v1/chat/completions"] = post_operation(
-        "Generate a chat answer; with stream, server-sent events", reference("ChatRequest"));
-    out["/v1/completions"] =
-        post_operation("Complete text; with stream, server-sent events", reference("TextRequest"));
-    out["/v1/models"] = get_operation("The models served");
-    out["/v1/models/{id}"] = model_operation();
-    out["/tokenize"] = post_operation("Text to token ids", Json{{"type", "object"}});
-    out["/detokenize"] = post_operation("Token ids to text", Json{{"type", "object"}});
-    out["/health"] = get_operation("Whether the process makes progress");
-    out["/ready"] = get_operation("Whether requests are admitted");
-    out["/info"] = get_operation("What is served, and how");
-    out["/metrics"] = get_operation("Prometheus text", "text/plain");
+    for (const RouteTable::Served& route : routes.served()) {
+        if (!is_of_api(route.pattern)) continue;
+        std::string method(route.method);
+        std::ranges::transform(method, method.begin(),
+                               [](unsigned char c) { return std::tolower(c); });
+        out[std::string(route.pattern)][method] = operation_of(route);
+    }
     return out;
 }
 
 }  // namespace
 
-std::string openapi_json(std::string_view version) {
+std::string openapi_json(std::string_view version, const RouteTable& routes) {
     Json document = {{"openapi", "3.1.0"},
                      {"info", {{"title", "Quadriga"}, {"version", std::string(version)}}},
-                     {"paths", paths()}};
+                     {"paths", paths(routes)}};
     document["components"]["schemas"] = {{"ChatRequest", request_schema(kChat, "messages")},
                                          {"TextRequest", request_schema(kCompletions, "prompt")},
                                          {"Error", error_schema()}};

@@ -75,12 +75,12 @@ std::optional<HttpResponse> RouteTable::refuse(std::string_view method,
     } else {
         // CONNECT, TRACE and unknown methods are not allowed anywhere.
         if (allowed.empty()) allowed = allow("*");
-        response = error_response(
-            {ErrorCode::kMethodNotAllowed,
-             "The method " + printable(method, kMethodBytesMax) + " is not allowed here.",
-             {},
-             {},
-             {}});
+        response = error_response({ErrorCode::kMethodNotAllowed,
+                                   "The method " + printable(method, kMethodBytesMax) +
+                                       " is not allowed here; allowed are " + allowed + ".",
+                                   {},
+                                   {},
+                                   {}});
     }
     response.headers.add("Allow", std::move(allowed));
     return response;
@@ -104,6 +104,13 @@ std::string_view RouteTable::label(std::string_view path) const {
         if (matches(route, path)) return route.pattern;
     }
     return "other";
+}
+
+std::vector<RouteTable::Served> RouteTable::served() const {
+    std::vector<Served> all;
+    for (const Route& route : routes_)
+        all.push_back({.method = route.method, .pattern = route.pattern});
+    return all;
 }
 
 }  // namespace proto

@@ -37,6 +37,13 @@ public:
     /// The route's pattern ("/v1/models/{id}") as a bounded metric label; "other" for none.
     [[nodiscard]] std::string_view label(std::string_view path) const;
 
+    struct Served {
+        std::string_view method;   // HEAD and OPTIONS are understood
+        std::string_view pattern;  // "/v1/models/{id}"
+    };
+    /// All that was added; valid until the next add().
+    [[nodiscard]] std::vector<Served> served() const;
+
 private:
     struct Route {
         std::string method;

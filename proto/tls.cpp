@@ -141,14 +141,51 @@ bool use_chain(SSL_CTX* context, const std::string& text) {
     return is_end;
 }
 
-bool use_key(SSL_CTX* context, const std::string& text) {
+enum class KeyUse { kUsed, kUnreadable, kOfAnother };
+
+KeyUse use_key(SSL_CTX* context, const std::string& text) {
     const BioOwner bio = bio_of(text);
-    if (!bio) return false;
+    if (!bio) return KeyUse::kUnreadable;
     EVP_PKEY* key = ::PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr);
-    if (key == nullptr) return false;
+    if (key == nullptr) return KeyUse::kUnreadable;
     const bool is_used = ::SSL_CTX_use_PrivateKey(context, key) == 1;
     ::EVP_PKEY_free(key);
-    return is_used;
+    // A key of another kind than the certificate's is taken at first.
+    const bool is_pair = is_used && ::SSL_CTX_check_private_key(context) == 1;
+    return is_pair ? KeyUse::kUsed : KeyUse::kOfAnother;
+}
+
+bool has(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+/// Why no certificate could be taken from `text`, and what to do. OpenSSL's own reason is for what
+/// has none of the usual causes.
+std::string certificate_fault(const std::string& text) {
+    const std::string reason = reason_of_error("no reason given");
+    if (!has(text, "-----BEGIN CERTIFICATE-----") &&
+        !has(text, "-----BEGIN TRUSTED CERTIFICATE-----")) {
+        return std::string("there is no certificate in it") +
+               (has(text, "PRIVATE KEY-----") ? " but a private key: the two files may be swapped"
+                                              : "; wanted is a PEM file that begins with "
+                                                "-----BEGIN CERTIFICATE-----");
+    }
+    return "a certificate in it is damaged (" + reason + "); copy the file from its issuer again";
+}
+
+std::string key_fault(const std::string& text) {
+    const std::string reason = reason_of_error("no reason given");
+    if (!has(text, "PRIVATE KEY-----")) {
+        return std::string("there is no private key in it") +
+               (has(text, "CERTIFICATE-----") ? " but a certificate: the two files may be swapped"
+                                              : "; wanted is a PEM file with a line "
+                                                "-----BEGIN PRIVATE KEY-----");
+    }
+    if (has(text, "ENCRYPTED")) {
+        return "it has a passphrase, which nobody is there to type; write it without one: "
+               "openssl pkey -in OLD -out NEW";
+    }
+    return "the key in it is damaged (" + reason + "); copy the file again";
 }
 
 }  // namespace
@@ -171,20 +208,23 @@ tl::expected<std::shared_ptr<const TlsContext>, std::string> TlsContext::load(
     ::SSL_CTX_set_default_passwd_cb(raw, no_passphrase);
     const auto chain_text = read_regular_file(certificate, kPemBytesMax);
     if (!chain_text || !use_chain(raw, *chain_text)) {
-        const std::string why =
-            chain_text ? reason_of_error("it is no PEM certificate") : chain_text.error();
+        const std::string why = chain_text ? certificate_fault(*chain_text) : chain_text.error();
         return Error("the certificate '" + certificate + "' cannot be used: " + why);
     }
     auto key_text = read_regular_file(key, kPemBytesMax);
-    const bool is_key_used = key_text && use_key(raw, *key_text);
+    const KeyUse use = key_text ? use_key(raw, *key_text) : KeyUse::kUnreadable;
+    const std::string why =
+        key_text && use == KeyUse::kUnreadable ? key_fault(*key_text) : std::string();
     if (key_text) ::OPENSSL_cleanse(key_text->data(), key_text->size());
-    if (!is_key_used) {
-        const std::string why = key_text ? reason_of_error("it is no PEM key") : key_text.error();
-        return Error("the TLS key '" + key + "' cannot be used with '" + certificate + "': " + why);
+    if (use == KeyUse::kUnreadable) {
+        return Error("the TLS key '" + key +
+                     "' cannot be used: " + (key_text ? why : key_text.error()));
     }
-    if (::SSL_CTX_check_private_key(raw) != 1) {
-        return Error("the TLS key '" + key + "' does not belong to '" + certificate +
-                     "': " + reason_of_error("they do not match"));
+    ::ERR_clear_error();
+    if (use == KeyUse::kOfAnother) {
+        return Error("the TLS key '" + key + "' does not belong to the certificate '" +
+                     certificate +
+                     "', which was made for another key; give the pair that was made together");
     }
     int days = 0;
     int rest_s = 0;

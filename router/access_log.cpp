@@ -40,9 +40,10 @@ std::string log_value(std::string_view text) {
 std::string times_text(const RequestRecord& record) {
     std::string text;
     if (record.queued) text += fmt::format(" queue_ms={:.1f}", milliseconds(*record.queued));
-    if (record.first_byte) {
-        text += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}",
-                            milliseconds(*record.first_byte), 1e3 * record.expected_ttft_s);
+    // Of streams only, as in the decision record: another answer has no first token of its own.
+    if (record.ttft) {
+        text += fmt::format(" ttft_ms={:.1f} expected_ttft_ms={:.1f}", milliseconds(*record.ttft),
+                            1e3 * record.expected_ttft_s);
     }
     if (!record.trace_id.empty()) text += " trace_id=" + record.trace_id;
     if (!record.error.empty()) text += " error=" + record.error;

@@ -185,7 +185,7 @@ proto::HttpResponse Admin::list_replicas(const proto::HttpRequest&, const std::s
     return proto::json_response(proto::json_text(body));
 }
 
-proto::Result<int> Admin::add(const std::string& body) {
+proto::Result<Admin::Added> Admin::add(const std::string& body) {
     const proto::Result<proto::Json> read = proto::read_json_object(body);
     if (!read) return tl::unexpected(read.error());
     const proto::Json& json = *read;
@@ -206,9 +206,9 @@ proto::Result<int> Admin::add(const std::string& body) {
             const int back = index;
             (void)services_.set.set_drain(back, false, Clock::now());
             spdlog::info("event=admin action=keep replica={}", back);
-            return back;
+            return Added{.index = back, .was_known = true};
         }
-        return index;
+        return Added{.index = index, .was_known = true};
     }
     if (services_.set.replicas().size() >= kReplicasMax) {
         return proto::fail(proto::ErrorCode::kInvalidValue, "There are 256 replicas already.",
@@ -217,11 +217,15 @@ proto::Result<int> Admin::add(const std::string& body) {
     const int index = services_.set.add_fixed(url, *endpoint, Clock::now()).index;
     spdlog::info("event=admin action=add replica={} url={}", index, proto::printable(url));
     services_.on_suspicion(index);  // look at it
-    return index;
+    return Added{.index = index, .was_known = false};
 }
 
 proto::HttpResponse Admin::add_replica(const proto::HttpRequest& request, const std::string&) {
-    return one_replica(add(request.body));
+    const proto::Result<Added> added = add(request.body);
+    if (!added) return proto::error_response(added.error());
+    proto::Json json = replica_json(*services_.set.find(added->index), Clock::now());
+    json["was_known"] = added->was_known;
+    return proto::json_response(proto::json_text(json));
 }
 
 /// `rest` is "2/drain" or "2/undrain".
@@ -264,8 +268,10 @@ proto::Result<int> Admin::ask_removal(const std::string& name, bool now) {
     if (replica->is_announced) {
         return tl::unexpected(proto::ApiError(
             proto::ErrorCode::kInvalidValue,
-            "Replica " + name + " is the launcher's: drain it here, or take it away there.", "",
-            kConflict));
+            "Replica " + name + " is the launcher's, which would bring it back: 'quadriga drain " +
+                name + "' ends its process until 'quadriga undrain " + name +
+                "'; POST /admin/replicas/" + name + "/drain only keeps new work from it.",
+            "", kConflict));
     }
     if (services_.set.ask_removal(*index, Clock::now())) {
         spdlog::info("event=admin action=remove replica={} now={}", *index, now);

@@ -80,7 +80,11 @@ private:
     proto::HttpResponse show_queue(const proto::HttpRequest&, const std::string&);
     proto::HttpResponse show_decisions(const proto::HttpRequest& request, const std::string&);
     proto::HttpResponse show_keys(const proto::HttpRequest&, const std::string&);
-    [[nodiscard]] proto::Result<int> add(const std::string& body);
+    struct Added {
+        int index = 0;
+        bool was_known = false;  // the URL was there before
+    };
+    [[nodiscard]] proto::Result<Added> add(const std::string& body);
     [[nodiscard]] proto::Result<int> carry_out(const std::string& rest);
     [[nodiscard]] proto::Result<int> ask_removal(const std::string& name, bool now);
     [[nodiscard]] proto::HttpResponse one_replica(const proto::Result<int>& index);

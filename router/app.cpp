@@ -54,15 +54,28 @@ std::string copy_path(const Config& config, const char* name) {
     return config.last_good_dir.empty() ? "" : config.last_good_dir + "/" + name;
 }
 
+std::string days_left_text(int days) {
+    if (days < 0) return "WARNING: the certificate has ended, clients refuse it; replace it";
+    const std::string left = std::to_string(days) + " days left";
+    return days < kCertificateDaysShort ? "WARNING: only " + left + "; replace the certificate"
+                                        : left;
+}
+
+void warn_of_end(const proto::TlsContext& context, const std::string& path) {
+    const int days = context.days_left();
+    if (days >= kCertificateDaysShort) return;
+    spdlog::warn(
+        "event=certificate_ends days_left={} path={} fix=\"put a new one in its place and "
+        "reload\"",
+        days, path);
+}
+
 /// Throws with a sentence; null without a certificate.
 std::shared_ptr<const proto::TlsContext> load_tls(const Config& config) {
     if (config.tls_cert.empty()) return nullptr;
     auto context = proto::TlsContext::load(config.tls_cert, config.tls_key);
     if (!context) throw std::runtime_error(context.error());
-    if ((*context)->days_left() < kCertificateDaysShort) {
-        spdlog::warn("event=certificate_ends days_left={} path={}", (*context)->days_left(),
-                     config.tls_cert);
-    }
+    warn_of_end(**context, config.tls_cert);
     return *context;
 }
 
@@ -254,6 +267,12 @@ int App::run() {
     if (!out.flush_within(LogSink::kFarewell)) {
         spdlog::debug("event=no_stderr");
     }
+    if (set_.replicas().empty() && !launcher_link_) {
+        spdlog::warn(
+            "event=no_replica what=\"every request is answered 503 until there is one\" "
+            "fix=\"start with --replica http://HOST:PORT, or add one with "
+            "--admin-socket\"");
+    }
     for (const auto& [index, replica] : set_.replicas())
         follower_.follow(index);
     asio::co_spawn(loop_, tick(), must_not_fail);
@@ -397,7 +416,7 @@ void App::reload_tls(proto::ReloadReport& report) {
     if (admin_) admin_->set_tls(tls_);
     metrics_.reloads.at(which)->Increment();
     spdlog::info("event=reloaded subject=tls days_left={}", tls_->days_left());
-    report.done.push_back("tls: " + std::to_string(tls_->days_left()) + " days left");
+    report.done.push_back("tls: " + days_left_text(tls_->days_left()));
 }
 
 asio::awaitable<void> App::drain() {

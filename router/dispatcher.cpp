@@ -31,6 +31,17 @@ PolicyMemory::Options memory_options(const Config& config) {
             .light_hold = config.light_hold};
 }
 
+/// Whether time alone will mend it.
+std::string nobody_is_ready_text(const ReplicaSet& set) {
+    const auto& replicas = set.replicas();
+    if (replicas.empty()) return "No replica is ready: this server has none.";
+    const bool are_all_drained = std::ranges::all_of(
+        replicas, [](const auto& entry) { return entry.second.drain_asked_at.has_value(); });
+    if (!are_all_drained) return "No replica is ready.";
+    return "No replica is ready: an operator has drained all of them; 'quadriga undrain N' brings "
+           "one back.";
+}
+
 }  // namespace
 
 /// A request in the queue. Lives in the frame of acquire(). `wake` ends its pause.
@@ -372,7 +383,7 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
                              "The request waited too long for a free replica.");
         case RejectReason::kNoReplicaReady:
             return {proto::ErrorCode::kNoReplicaReady,
-                    "No replica is ready.",
+                    nobody_is_ready_text(set_),
                     {},
                     {},
                     retry_when_ready_s()};
@@ -382,8 +393,11 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
         case RejectReason::kDraining:
             break;
     }
-    return {
-        proto::ErrorCode::kDraining, "The server is shutting down.", {}, {}, kRetryAfterDraining};
+    return {proto::ErrorCode::kDraining,
+            "The server is shutting down. Send the request again in a moment.",
+            {},
+            {},
+            kRetryAfterDraining};
 }
 
 std::size_t Dispatcher::queue_count_max() const {

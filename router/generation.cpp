@@ -339,8 +339,11 @@ Generation::CutAnswer Generation::cut_answer() const {
             return {{ErrorCode::kReplicaTimeout, "The first token took longer than ttft_max_s."},
                     Outcome::kUpstreamStall};
         case Cut::kTotalMax:
-            return {{ErrorCode::kReplicaTimeout, "The request took longer than total_max_s."},
-                    Outcome::kUpstreamStall};
+            return {{ErrorCode::kRequestTimeout,
+                     "The request took longer than this server lets one take (total_max_s = " +
+                         fmt::format("{}", seconds(services_.config.total_max)) +
+                         "). Ask for a shorter answer."},
+                    Outcome::kClientError};
         case Cut::kEvicted:
             return {{ErrorCode::kDraining, "The replica was taken out of service."},
                     Outcome::kDrained};
@@ -348,7 +351,9 @@ Generation::CutAnswer Generation::cut_answer() const {
         case Cut::kNone:
             break;
     }
-    return {{ErrorCode::kDraining, "The server is shutting down."}, Outcome::kDrained};
+    return {
+        {ErrorCode::kDraining, "The server is shutting down. Send the request again in a moment."},
+        Outcome::kDrained};
 }
 
 void Generation::on_client_gone() {

@@ -119,10 +119,12 @@ asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
     if (cut_ == Cut::kNone) {
         end.error = proto::ApiError(
             is_stalled ? proto::ErrorCode::kReplicaTimeout : proto::ErrorCode::kReplicaLost,
-            "The replica was lost in the middle of the answer.");
+            "The replica was lost in the middle of the answer. Send the request again; in the logs "
+            "it is " +
+                exchange_.request().request_id + ".");
         end.outcome = is_stalled ? Outcome::kUpstreamStall : Outcome::kUpstreamError;
     }
-    if (end.outcome != Outcome::kDrained) {
+    if (end.outcome != Outcome::kDrained && end.outcome != Outcome::kClientError) {
         const bool is_late = end.outcome == Outcome::kUpstreamStall;
         services_.metrics.stream_errors.at(is_late ? kStreamErrorStalled : kStreamErrorLost)
             ->Increment();

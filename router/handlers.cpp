@@ -177,10 +177,11 @@ Handlers::Handlers(Services& services)
         return serve_all_metrics(services_, exchange);
     });
     routes_.add("GET", "/props", pass);
-    routes_.add(
-        "GET", "/openapi.json", [](HttpExchange& exchange, std::string) -> asio::awaitable<void> {
-            (void)co_await exchange.send(proto::json_response(proto::openapi_json(kVersion)));
-        });
+    routes_.add("GET", "/openapi.json",
+                [this](HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+                    std::string document = proto::openapi_json(kVersion, routes_);
+                    (void)co_await exchange.send(proto::json_response(std::move(document)));
+                });
     routes_.add("GET", "/sd/prometheus",
                 [this](HttpExchange& exchange, const std::string&) { return discover(exchange); });
     dashboard_.add_routes(routes_);

@@ -183,7 +183,14 @@ bool ReplicaSet::set_drain(int index, bool is_drained, Clock::time_point now) {
     Replica* replica = find(index);
     if (replica == nullptr || replica->drain_asked_at.has_value() == is_drained) return false;
     replica->drain_asked_at = is_drained ? std::optional(now) : std::nullopt;
-    if (!is_drained) replica->is_leaving = false;
+    if (!is_drained) {
+        replica->is_leaving = false;
+        // It was announced so because of the drain that ends here; what it is now its own reports
+        // tell, until the launcher has heard of this.
+        const bool is_echo =
+            replica->announced_drained && replica->announced == proto::ReplicaState::kDraining;
+        if (is_echo) replica->announced = proto::ReplicaState::kReady;
+    }
     refresh(*replica, now);
     return true;
 }

@@ -180,9 +180,11 @@ void add_info_routes(AppState& state, proto::RouteTable& routes) {
         return proto::json_response(proto::models_json(listed_models(*s.serving->model)));
     });
     add("/v1/models/{id}", Needs::kModel, one_model);
-    add("/openapi.json", Needs::kNothing, [](AppState&, const std::string&) {
-        return proto::json_response(proto::openapi_json(build_version()));
-    });
+    routes.add("GET", "/openapi.json",
+               [&routes](proto::HttpExchange& exchange, std::string) -> asio::awaitable<void> {
+                   std::string document = proto::openapi_json(build_version(), routes);
+                   co_await exchange.send(proto::json_response(std::move(document)));
+               });
     routes.add("GET", "/internal/status/stream",
                [&state](proto::HttpExchange& exchange, std::string) -> asio::awaitable<void> {
                    if (exchange.request().method == "HEAD") {  // the stream itself never ends

@@ -1,6 +1,9 @@
 #include "replica/server/log.h"
 
+#include <memory>
+
 #include <spdlog/async.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -23,6 +26,21 @@ spdlog::level::level_enum level_of(LogLevel level) {
     return spdlog::level::err;
 }
 
+/// The level as the launcher's and the router's lines write it: warn, not warning.
+class LevelName : public spdlog::custom_flag_formatter {
+public:
+    void format(const spdlog::details::log_msg& line, const std::tm&,
+                spdlog::memory_buf_t& out) override {
+        const auto name = line.level == spdlog::level::warn
+                              ? spdlog::string_view_t("warn")
+                              : spdlog::level::to_string_view(line.level);
+        out.append(name.data(), name.data() + name.size());
+    }
+    [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+        return std::make_unique<LevelName>();
+    }
+};
+
 }  // namespace
 
 void start_log() {
@@ -32,7 +50,9 @@ void start_log() {
         std::string(kLoggerName), sink, spdlog::thread_pool(),
         spdlog::async_overflow_policy::overrun_oldest);
     // The one form of time in all our logs: they end up in one.
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %l replica %v", spdlog::pattern_time_type::utc);
+    auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
+    formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %* replica %v");
+    logger->set_formatter(std::move(formatter));
     spdlog::register_logger(logger);
 }
 

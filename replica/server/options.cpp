@@ -103,6 +103,8 @@ void add_options(CLI::App& app, ServerOptions& options) {
     app.add_option("--host", options.host, "address to listen on")->capture_default_str();
     app.add_option("--port", options.port, "port to listen on; 0 takes any free one")
         ->capture_default_str();
+    app.add_flag("--insecure-no-auth", options.insecure_no_auth,
+                 "serve others than this machine without a key");
     app.add_option("--threads", options.threads, "threads of the CPU backend; 0 = all processors")
         ->check(CLI::Range(0, kThreadsMax));
     app.add_option("--cores", options.cores, "processors to pin the threads to: 0,1,2")

@@ -26,11 +26,12 @@ struct ServerOptions {
     std::string model_path;
     std::string device = "cpu";  // "cpu" or a GPU index
     std::string host = "127.0.0.1";
-    std::uint16_t port = 8101;  // 0: any free one; unused with an inherited socket
-    int threads = 0;            // 0: the processors this process may use
-    std::vector<int> cores;     // pin the threads here
-    int context = 0;            // tokens of one sequence; 0: the model's, bounded
-    int sequences = 4;          // running at once; on a GPU more by default
+    bool insecure_no_auth = false;  // others than this machine are served without a key
+    std::uint16_t port = 8101;      // 0: any free one; unused with an inherited socket
+    int threads = 0;                // 0: the processors this process may use
+    std::vector<int> cores;         // pin the threads here
+    int context = 0;                // tokens of one sequence; 0: the model's, bounded
+    int sequences = 4;              // running at once; on a GPU more by default
     /// Rows of a step at most. Default on a CPU: few enough that a prefill cancelled midway frees
     /// its places soon (24 ms after the reset with the demo model on one thread, where the whole
     /// prefill takes 0.49 s), enough that a weight is decoded once for many rows. On a GPU: enough

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -208,6 +209,26 @@ private:
     asio::signal_set signals_;
 };
 
+/// Whoever can reach a server without a key can use it.
+bool is_exposed(const ServerOptions& options) {
+    if (options.insecure_no_auth || options.internal_key_fd) return false;
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(options.host, error);
+    return !error && !address.is_loopback();  // what is no address cannot be bound
+}
+
+/// What can be known before the port is taken.
+void check_start(const ServerOptions& options, ReadyPipe& pipe) {
+    if (is_exposed(options)) {
+        die(pipe,
+            failure(ExitCode::kUsage, "Q0200", "config", "--host " + options.host,
+                    "it would serve everybody who can reach that address, since it has no key",
+                    "give --host 127.0.0.1 with quadriga-router in front, which has API keys, "
+                    "or, if you mean it, --insecure-no-auth"));
+    }
+    if (const auto fault = check_model(options)) die(pipe, *fault);
+}
+
 std::unique_ptr<App> open_app(asio::io_context& io, const ServerOptions& options, ReadyPipe& pipe) {
     std::optional<std::string> key;
     try {
@@ -235,6 +256,7 @@ int run_replica(ServerOptions options) {
     pipe.send(proto::HelloEvent{
         .pid = ::getpid(), .build = build_version(), .config = options.config_digest});
 
+    check_start(options, pipe);
     asio::io_context io(1);
     const DeathWatch death_watch(io, options.death_fd);
     const std::unique_ptr<App> app = open_app(io, options, pipe);

@@ -274,10 +274,16 @@ TEST(ReplicaProcessTest, ATakenPortAMissingModelAndAWrongFlagHaveTheirExitCodes)
     EXPECT_EQ(fatal->error_class, "model_file");
     EXPECT_THAT(fatal->what, HasSubstr("/no/such/model.gguf"));
     EXPECT_EQ(missing.wait_for_exit(), 4);
+    EXPECT_THAT(missing.error_text(), ::testing::Not(HasSubstr("listening on")));
 
     ReplicaProcess kernel({"--context", "512", "--require-kernels", "matmul_mma"});
     kernel.wait_until_ready();
     EXPECT_EQ(kernel.wait_for_exit(), 7);
+
+    ReplicaProcess network({"--context", "512", "--host", "0.0.0.0"});
+    network.wait_until_ready();
+    EXPECT_EQ(network.wait_for_exit(), 2);
+    EXPECT_THAT(network.error_text(), HasSubstr("--insecure-no-auth"));
 
     ReplicaProcess flag({"--no-such-flag"});
     EXPECT_EQ(flag.wait_for_exit(), 2);

@@ -111,7 +111,9 @@ TEST(RouterAdminTest, ADrainedReplicaGetsNothingUntilItIsUndrained) {
     EXPECT_EQ(fleet.fleet.fakes[0]->arrivals(), 0U);
     EXPECT_EQ(fleet.fleet.fakes[1]->arrivals(), 4U);
     EXPECT_EQ(fleet.post("/admin/replicas/1/drain").status, 200);
-    EXPECT_EQ(post(fleet.port(), kChat, chat_body("hi", false)).status, 503);
+    const Answer refused = post(fleet.port(), kChat, chat_body("hi", false));
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_THAT(refused.body, HasSubstr("an operator has drained all of them"));
     const AdminAnswer back = fleet.post("/admin/replicas/0/undrain");
     EXPECT_EQ(back.body["state"], "READY");
     EXPECT_EQ(back.body["drain_asked"], false);
@@ -140,6 +142,7 @@ TEST(RouterAdminTest, AReplicaIsAddedOnceAndServes) {
         const AdminAnswer added = fleet.post("/admin/replicas", body);
         EXPECT_EQ(added.status, 200);
         EXPECT_EQ(added.body["replica"], 1);
+        EXPECT_EQ(added.body["was_known"], i == 1);
     }
     ASSERT_TRUE(fleet.fleet.router->wait_state(1, "READY"));
     EXPECT_EQ(fleet.post("/admin/replicas/0/drain").status, 200);

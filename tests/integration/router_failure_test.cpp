@@ -30,6 +30,7 @@ void expect_clean_break(const Answer& answer, std::size_t events) {
     EXPECT_EQ(count_of(answer.body, "[DONE]"), 0U);
     EXPECT_EQ(count_of(answer.body, "event: error\n"), 1U);
     EXPECT_EQ(count_of(answer.body, "\"code\":\"replica_lost\""), 1U);
+    EXPECT_EQ(count_of(answer.body, "it is " + answer.header("x-request-id") + "."), 1U);
     EXPECT_EQ(answer.body.substr(answer.body.size() - 2), "\n\n");
     EXPECT_EQ(count_of(answer.body, "\n\n"), events + 1) << "no part of an event is left";
 }

@@ -194,10 +194,12 @@ TEST(RouterLimitsTest, ARequestEndsAtItsTimeWhereverItIs) {
     queued.post(kChat, chat_body("hi", false));
     const Answer ended = streaming.read_to_end();
     EXPECT_TRUE(ended.is_complete);
-    EXPECT_THAT(ended.body, HasSubstr("replica_timeout"));
+    EXPECT_THAT(ended.body, HasSubstr("request_timeout"));
+    EXPECT_THAT(ended.body, HasSubstr("total_max_s = 2)"));
     EXPECT_THAT(ended.body, Not(HasSubstr("[DONE]")));
+    EXPECT_TRUE(fleet.router->process().wait_line({"event=request ", "outcome=client_error"}));
     const Answer late = queued.read_answer();  // or served, when the first was over in time
-    EXPECT_TRUE(late.status == 504 || late.status == 200) << late.status;
+    EXPECT_TRUE(late.status == 408 || late.status == 200) << late.status;
     EXPECT_EQ(fleet.wait_idle(), "");
 }
 

@@ -186,6 +186,17 @@ TEST(FieldCaseTest, Case2MaxTokens) {
     EXPECT_EQ(chat(R"("max_tokens":5e0)"), "accepted");
 }
 
+TEST(FieldCaseTest, TheNumberThatCameIsNamed) {
+    const auto words = [](const std::string& member) {
+        const auto request =
+            parse_chat_request(R"({"messages":[{"role":"user","content":"x"}],)" + member + "}");
+        return request ? std::string("accepted") : request.error().message;
+    };
+    EXPECT_EQ(words(R"("max_tokens":0)"), "'max_tokens' must be at least 1, not 0.");
+    EXPECT_EQ(words(R"("n":17)"), "'n' must be between 1 and 16, not 17.");
+    EXPECT_EQ(words(R"("temperature":2.5)"), "'temperature' must be between 0 and 2, not 2.5.");
+}
+
 TEST(FieldCaseTest, Case4Choices) {
     EXPECT_EQ(chat(R"("n":16)"), "accepted");
     EXPECT_EQ(chat(R"("n":17)"), "invalid_value n");

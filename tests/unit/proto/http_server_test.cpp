@@ -378,6 +378,7 @@ TEST_F(RouteTest, AnUnknownPathIs404WithTheErrorBody) {
 TEST_F(RouteTest, AWrongMethodIs405WithAllow) {
     for (const char* method : {"POST", "get", "TRACE", "BREW"}) {
         const std::string answer = ask(method, "/health");
+        EXPECT_THAT(answer, HasSubstr("is not allowed here; allowed are GET, HEAD, OPTIONS."));
         EXPECT_EQ(status_of(answer), 405) << method;
         EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD, OPTIONS\r\n"));
         EXPECT_THAT(answer, HasSubstr("method_not_allowed"));

@@ -247,8 +247,20 @@ TEST(TlsContextTest, FilesThatDoNotFitAreRefusedByName) {
     };
     EXPECT_EQ(error(one.certificate, one.key), "");
     EXPECT_THAT(error(one.certificate, two.key), HasSubstr(two.key));
+    EXPECT_THAT(error(one.certificate, two.key), HasSubstr("was made for another key"));
     EXPECT_THAT(error(junk, one.key), HasSubstr("certificate '" + junk));
+    EXPECT_THAT(error(junk, one.key), HasSubstr("there is no certificate in it; wanted"));
     EXPECT_THAT(error(one.certificate, junk), HasSubstr("key '" + junk));
+    EXPECT_THAT(error(one.certificate, junk), HasSubstr("there is no private key in it; wanted"));
+    EXPECT_THAT(error(one.key, one.certificate), HasSubstr("may be swapped"));
+    EXPECT_THAT(error(one.certificate, one.certificate), HasSubstr("may be swapped"));
+    const std::string secret = folder.write("secret.pem",
+                                            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n"
+                                            "-----END ENCRYPTED PRIVATE KEY-----\n");
+    EXPECT_THAT(error(one.certificate, secret), HasSubstr("openssl pkey"));
+    const std::string torn =
+        folder.write("torn.pem", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    EXPECT_THAT(error(torn, one.key), HasSubstr("is damaged"));
     EXPECT_THAT(error("/no/such/file", one.key), HasSubstr("/no/such/file"));
     EXPECT_THAT(error(one.certificate, "/no/such/file"), HasSubstr("/no/such/file"));
 }

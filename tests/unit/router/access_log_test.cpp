@@ -116,6 +116,24 @@ TEST(AccessLogTest, AModelsNameForgesNoFields) {
     EXPECT_THAT(scene.caught.take(), HasSubstr(R"( model="m outcome=ok key=\"admin\"" class=)"));
 }
 
+TEST(AccessLogTest, TheFirstTokensTimeIsThatOfTheDecisionRecord) {
+    Scene scene;
+    RequestRecord stream = dispatched("x-1");
+    stream.outcome = Outcome::kClientError;  // so that nothing is waited for
+    stream.ttft = std::chrono::milliseconds(95);
+    scene.end("stream", std::move(stream));
+    const std::string of_stream = scene.caught.take();
+    EXPECT_THAT(of_stream, HasSubstr(" ttft_ms=95.0 "));
+    EXPECT_THAT(of_stream, HasSubstr("\"ttft_ms\":95"));
+    RequestRecord whole = dispatched("x-2");
+    whole.outcome = Outcome::kClientError;
+    whole.first_byte = std::chrono::milliseconds(2862);
+    scene.end("whole", std::move(whole));
+    const std::string of_whole = scene.caught.take();
+    EXPECT_THAT(of_whole, testing::Not(HasSubstr("ttft_ms=")));
+    EXPECT_THAT(of_whole, HasSubstr("\"ttft_ms\":null"));
+}
+
 TEST(AccessLogTest, NoMoreThanItsLimitWait) {
     Scene scene;
     for (std::size_t i = 0; i <= AccessLog::kHeldMax; ++i)

@@ -74,6 +74,21 @@ TEST(ReplicaSetTest, TheLaunchersWordAboutADrainCountsWhenItChanges) {
     EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
 }
 
+TEST(ReplicaSetTest, WhatAnOperatorUndrainsIsReadyBeforeTheLauncherHasHeardOfIt) {
+    ReplicaSet set({});
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kReady, kFirst), kStart));
+    (void)set.on_report(2, report(kFirst, 1), kStart);
+    ASSERT_TRUE(set.set_drain(2, true, kStart));
+    proto::ReplicaAnnouncement echo = announcement(proto::ReplicaState::kDraining, kFirst);
+    echo.is_drained = true;
+    ASSERT_TRUE(set.announce(echo, kStart));
+    ASSERT_TRUE(set.set_drain(2, false, kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kReady);
+    // One that the launcher itself is about to end stays what it says.
+    ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kDraining, kFirst), kStart));
+    EXPECT_EQ(state_of(set, 2), ReplicaState::kDraining);
+}
+
 TEST(ReplicaSetTest, AnAnnouncedReplicaIsReadyWhenLauncherAndReportAgree) {
     ReplicaSet set({});
     ASSERT_TRUE(set.announce(announcement(proto::ReplicaState::kLoading, kFirst), kStart));

@@ -248,7 +248,14 @@ TEST(AppTest, ModelsInfoPropsHealthReadyAndMetricsAnswer) {
     EXPECT_EQ(Json::parse(replica.get("/props").body)["total_slots"], 2);
     EXPECT_EQ(replica.get("/health").body, R"({"status":"ok"})");
     EXPECT_EQ(replica.get("/ready").body, R"({"status":"ready"})");
-    EXPECT_EQ(Json::parse(replica.get("/openapi.json").body)["openapi"], "3.1.0");
+    const Json document = Json::parse(replica.get("/openapi.json").body);
+    EXPECT_EQ(document["openapi"], "3.1.0");
+    for (const char* path : {"/v1/chat/completions", "/apply-template", "/props", "/metrics"})
+        EXPECT_TRUE(document["paths"].contains(path)) << path;
+    for (const auto& [path, methods] : document["paths"].items()) {
+        for (const auto& [method, operation] : methods.items())
+            EXPECT_NE(operation["summary"], "") << method << " " << path;
+    }
     replica.chat(chat_body());
     const auto metrics = replica.get("/metrics");
     EXPECT_THAT(metrics.headers.get("content-type"), HasSubstr("text/plain"));
