@@ -134,7 +134,8 @@ void check_messages(const Json& messages, const proto::JsonLimits& limits) {
         for (const Json& call : message["tool_calls"])
             assert(call.at("function").at("arguments").is_object());
     }
-    const proto::Result<Json> again = proto::read_messages(messages, limits);
+    std::vector<std::string> warnings;
+    const proto::Result<Json> again = proto::read_messages(messages, limits, warnings);
     assert(again && *again == messages && "the form is final");
     // The chat module reads the same form once more, and refuses odd members of other roles.
     const auto templated = replica::chat::template_messages(messages);
