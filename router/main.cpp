@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "proto/log_level_name.h"
 #include "router/app.h"
 #include "router/config.h"
 #include "router/log_sink.h"
@@ -22,27 +23,12 @@ constexpr int kExitInternal = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitPortInUse = 6;
 
-/// The level as --log-level and the launcher's own lines write it: warn, not warning.
-class LevelName : public spdlog::custom_flag_formatter {
-public:
-    void format(const spdlog::details::log_msg& line, const std::tm&,
-                spdlog::memory_buf_t& out) override {
-        const auto name = line.level == spdlog::level::warn
-                              ? spdlog::string_view_t("warn")
-                              : spdlog::level::to_string_view(line.level);
-        out.append(name.data(), name.data() + name.size());
-    }
-    [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
-        return std::make_unique<LevelName>();
-    }
-};
-
 std::shared_ptr<router::LogSink> set_up_log(const std::string& level) {
     // One thread logs, so the sink needs no lock; stderr is the launcher's to read.
     auto sink = std::make_shared<router::LogSink>(STDERR_FILENO);
     auto logger = std::make_shared<spdlog::logger>("router", sink);
     auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
-    formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %* router %v");
+    formatter->add_flag<proto::LogLevelName>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %* router %v");
     logger->set_formatter(std::move(formatter));
     logger->set_level(spdlog::level::from_str(level));
     spdlog::set_default_logger(std::move(logger));

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "proto/error.h"
+#include "proto/log_level_name.h"
 
 namespace replica::server {
 namespace {
@@ -26,21 +27,6 @@ spdlog::level::level_enum level_of(LogLevel level) {
     return spdlog::level::err;
 }
 
-/// The level as the launcher's and the router's lines write it: warn, not warning.
-class LevelName : public spdlog::custom_flag_formatter {
-public:
-    void format(const spdlog::details::log_msg& line, const std::tm&,
-                spdlog::memory_buf_t& out) override {
-        const auto name = line.level == spdlog::level::warn
-                              ? spdlog::string_view_t("warn")
-                              : spdlog::level::to_string_view(line.level);
-        out.append(name.data(), name.data() + name.size());
-    }
-    [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
-        return std::make_unique<LevelName>();
-    }
-};
-
 }  // namespace
 
 void start_log() {
@@ -51,7 +37,8 @@ void start_log() {
         spdlog::async_overflow_policy::overrun_oldest);
     // The one form of time in all our logs: they end up in one.
     auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
-    formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %* replica %v");
+    formatter->add_flag<proto::LogLevelName>('*').set_pattern(
+        "%Y-%m-%dT%H:%M:%S.%eZ %* replica %v");
     logger->set_formatter(std::move(formatter));
     spdlog::register_logger(logger);
 }

@@ -395,8 +395,9 @@ TEST(RouterSurfaceTest, BadFlagsAndATakenPortAreOneLineAndACode) {
     EXPECT_EQ(code_of({"--port", std::to_string(first.port())}), 6);
 }
 
-TEST(RouterSurfaceTest, AnInheritedListeningSocketIsServed) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/// A listening socket for a child to inherit, and its port.
+void listen_on_loopback(int& listener, int& port) {
+    listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -404,9 +405,15 @@ TEST(RouterSurfaceTest, AnInheritedListeningSocketIsServed) {
     ASSERT_EQ(::listen(listener, 16), 0);
     socklen_t size = sizeof address;
     ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port = ntohs(address.sin_port);
+}
+
+TEST(RouterSurfaceTest, AnInheritedListeningSocketIsServed) {
+    int listener = -1;
+    int port = 0;
+    ASSERT_NO_FATAL_FAILURE(listen_on_loopback(listener, port));
     Child router({std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router", "--port", "1"},
                  Child::Listen::kStderr, {{.fd = listener, .as = 3}}, {"LISTEN_FDS=1"});
-    const int port = ntohs(address.sin_port);
     EXPECT_TRUE(router.wait_line({"listening on http://127.0.0.1:" + std::to_string(port)}));
     EXPECT_EQ(
         proto::http_get("http://127.0.0.1:" + std::to_string(port) + "/health", kPatience).status,
@@ -415,14 +422,9 @@ TEST(RouterSurfaceTest, AnInheritedListeningSocketIsServed) {
 }
 
 TEST(RouterSurfaceTest, ALogThatNobodyReadsHoldsNoRequest) {
-    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(::listen(listener, 16), 0);
-    socklen_t size = sizeof address;
-    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    int listener = -1;
+    int port = 0;
+    ASSERT_NO_FATAL_FAILURE(listen_on_loopback(listener, port));
     std::array<int, 2> log{};
     ASSERT_EQ(::pipe2(log.data(), O_CLOEXEC), 0);
     ::fcntl(log[1], F_SETPIPE_SZ, 4096);  // full after a few requests
@@ -431,7 +433,6 @@ TEST(RouterSurfaceTest, ALogThatNobodyReadsHoldsNoRequest) {
                  Child::Listen::kStdout, {{.fd = log[1], .as = 2}, {.fd = listener, .as = 3}},
                  {"LISTEN_FDS=1"});
     ::close(log[1]);
-    const int port = ntohs(address.sin_port);
     constexpr int kRequests = 300;
     for (int i = 0; i < kRequests; ++i)
         ASSERT_EQ(fleet::get(port, "/v1/models").status, 200) << i;
