@@ -1,7 +1,7 @@
 // The end of a product by the kernels of sm_70: one sum becomes one output.
 #pragma once
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/params.h"
 
 namespace kernels::cuda {
@@ -12,20 +12,7 @@ __device__ inline void store_lane_output(const LaneMatmulParams& p, int n, int c
     const int output = p.first_output + n;
     if (n >= p.outputs || output < p.begin || output >= p.end) return;
     if (p.bias != nullptr) value += p.bias[output];
-    float* y = p.y + (p.first_row + column) * p.y_stride + (output - p.begin);
-    switch (p.epilogue) {
-        case LinearEpilogue::kStore:
-            *y = value;
-            break;
-        case LinearEpilogue::kAdd:
-            *y += value;
-            break;
-        case LinearEpilogue::kSiluTimes:
-            *y = *y * sigmoid(*y) * value;
-            break;
-        case LinearEpilogue::kSwiGlu:  // of interleaved tiles alone
-            break;
-    }
+    finish_value(p.epilogue, p.y + (p.first_row + column) * p.y_stride + (output - p.begin), value);
 }
 
 }  // namespace kernels::cuda

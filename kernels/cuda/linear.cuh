@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/epilogue.cuh"
 #include "kernels/cuda/params.h"
 
 namespace kernels::cuda {
@@ -21,20 +22,7 @@ inline constexpr int kLinearThreads = kLinearWarps * kWarpLanes;
 
 __device__ inline void finish_output(const LinearParams& p, int m, int n, float value) {
     if (p.bias != nullptr) value += p.bias[n];
-    float* y = p.y + m * p.y_stride + n;
-    switch (p.epilogue) {
-        case LinearEpilogue::kStore:
-            *y = value;
-            break;
-        case LinearEpilogue::kAdd:
-            *y += value;
-            break;
-        case LinearEpilogue::kSiluTimes:
-            *y = *y * sigmoid(*y) * value;
-            break;
-        case LinearEpilogue::kSwiGlu:  // of interleaved tiles alone
-            break;
-    }
+    finish_value(p.epilogue, p.y + m * p.y_stride + n, value);
 }
 
 template <class Format, int kColumns>

@@ -1,7 +1,6 @@
 #include "tests/kernel/kernel_support.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/quant/blocks.h"
 
@@ -130,28 +129,6 @@ void Step::link() {
     descriptor.replay_rows = replay_rows;
     descriptor.commit = commit;
     descriptor.hidden_row = hidden_row;
-}
-
-double relative_error(const std::vector<float>& out, const std::vector<double>& reference) {
-    const double infinite = std::numeric_limits<double>::infinity();
-    if (out.size() != reference.size()) return infinite;
-    double error = 0.0;
-    double norm = 0.0;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        if (!std::isfinite(out[i]) || !std::isfinite(reference[i])) return infinite;
-        error += (out[i] - reference[i]) * (out[i] - reference[i]);
-        norm += reference[i] * reference[i];
-    }
-    return norm > 0.0 ? std::sqrt(error / norm) : infinite;
-}
-
-std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
-    if (a.size() != b.size()) return "sizes differ";
-    for (std::size_t i = 0; i < a.size(); ++i)
-        if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]))
-            return "at " + std::to_string(i) + ": " + std::to_string(a[i]) + " and " +
-                   std::to_string(b[i]);
-    return {};
 }
 
 }  // namespace kernels::test

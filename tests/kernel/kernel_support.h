@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant/format.h"
 #include "kernels/quant/half.h"
+#include "tests/kernel/comparison.h"
 
 namespace kernels::test {
 
@@ -165,12 +166,5 @@ inline std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
     return make_cpu_backend(
         {.threads = options.threads, .cores = {}, .accumulator = options.accumulator});
 }
-
-/// norm(out - reference) / norm(reference); infinite when anything is not finite or the reference
-/// is zero, so that a comparison `error <= limit` can be trusted.
-double relative_error(const std::vector<float>& out, const std::vector<double>& reference);
-
-/// The first place where two results differ in a bit, as text; empty when they are the same.
-std::string first_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace kernels::test

@@ -1,10 +1,6 @@
 #include "tests/perf/kernel_gate_report.h"
 
-#include <bit>
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
-#include <limits>
 
 #include <nlohmann/json.hpp>
 
@@ -18,29 +14,6 @@ std::string CaseResult::verdict() const {
     for (const std::string& complaint : complaints)
         add(complaint);
     return text;
-}
-
-double relative_error(const std::vector<float>& out, const std::vector<float>& reference) {
-    const double infinite = std::numeric_limits<double>::infinity();
-    if (out.size() != reference.size()) return infinite;
-    double error = 0.0;
-    double norm = 0.0;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        if (!std::isfinite(out[i]) || !std::isfinite(reference[i])) return infinite;
-        const double difference = double{out[i]} - double{reference[i]};
-        error += difference * difference;
-        norm += double{reference[i]} * double{reference[i]};
-    }
-    return norm > 0.0 ? std::sqrt(error / norm) : infinite;
-}
-
-std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
-    if (a.size() != b.size()) return "sizes differ";
-    for (std::size_t i = 0; i < a.size(); ++i)
-        if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]))
-            return "at " + std::to_string(i) + ": " + std::to_string(a[i]) + " and " +
-                   std::to_string(b[i]);
-    return {};
 }
 
 void print_table(const std::vector<CaseResult>& results) {

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tests/kernel/comparison.h"
+
 namespace kernels::gate {
 
 /// One row of the table: one operation on one shape, over several row counts or sequences.
@@ -30,12 +32,8 @@ struct CaseResult {
     std::string verdict() const;
 };
 
-/// norm(out - reference) / norm(reference); infinite when a value is not finite, the reference is
-/// zero or the sizes differ.
-double relative_error(const std::vector<float>& out, const std::vector<float>& reference);
-
-/// The first place where two results differ in a bit, as text; empty when they are the same.
-std::string first_difference(const std::vector<float>& a, const std::vector<float>& b);
+using test::first_difference;
+using test::relative_error;
 
 void print_table(const std::vector<CaseResult>& results);
 nlohmann::json to_json(const std::vector<CaseResult>& results);
