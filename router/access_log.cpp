@@ -1,6 +1,6 @@
 #include "router/access_log.h"
 
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -89,21 +89,26 @@ void AccessLog::write(const Lines& lines) {
                  lines.after);
 }
 
-void AccessLog::on_generated(std::string_view dispatch, std::int64_t generated_tokens) {
+void AccessLog::write_oldest() {
+    write(held_.front());
+    held_by_dispatch_.erase(held_.front().record.request.dispatch);
+    held_.pop_front();
+}
+
+void AccessLog::on_generated(const std::string& dispatch, std::int64_t generated_tokens) {
     ring_.note_generated(dispatch, generated_tokens);
-    const auto at = std::ranges::find_if(
-        held_, [&](const Lines& lines) { return lines.record.request.dispatch == dispatch; });
-    if (at == held_.end()) return;
-    at->record.request.generated_tokens = generated_tokens;
-    write(*at);
-    held_.erase(at);
+    const auto found = held_by_dispatch_.find(dispatch);
+    if (found == held_by_dispatch_.end()) return;
+    const auto lines = found->second;
+    held_by_dispatch_.erase(found);
+    lines->record.request.generated_tokens = generated_tokens;
+    write(*lines);
+    held_.erase(lines);
 }
 
 void AccessLog::tick(Clock::time_point now) {
-    while (!held_.empty() && held_.front().until <= now) {
-        write(held_.front());
-        held_.pop_front();
-    }
+    while (!held_.empty() && held_.front().until <= now)
+        write_oldest();
 }
 
 void AccessLog::write_held() {
@@ -161,11 +166,9 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         write(lines);
         return;
     }
-    if (held_.size() >= kHeldMax) {
-        write(held_.front());
-        held_.pop_front();
-    }
+    if (held_.size() >= kHeldMax) write_oldest();
     held_.push_back(std::move(lines));
+    held_by_dispatch_.emplace(held_.back().record.request.dispatch, std::prev(held_.end()));
 }
 
 }  // namespace router

@@ -12,7 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,7 +34,7 @@ public:
     void note(const std::string& request_id, RequestRecord record);
     void on_access(const proto::HttpAccess& access);
     /// A replica has told how much it generated for a dispatch that has ended.
-    void on_generated(std::string_view dispatch, std::int64_t generated_tokens);
+    void on_generated(const std::string& dispatch, std::int64_t generated_tokens);
     /// Writes the lines that have waited long enough. To be called a few times per second.
     void tick(Clock::time_point now);
     /// Writes all that wait: nobody will report any more.
@@ -48,11 +48,13 @@ private:
         Clock::time_point until;    // the report is waited for
     };
     static void write(const Lines& lines);
+    void write_oldest();
 
     Metrics& metrics_;
     DecisionRing& ring_;
     std::unordered_multimap<std::string, RequestRecord> notes_;  // between note and on_access
-    std::deque<Lines> held_;                                     // oldest first
+    std::list<Lines> held_;                                      // oldest first
+    std::unordered_map<std::string_view, std::list<Lines>::iterator> held_by_dispatch_;
 };
 
 [[nodiscard]] Endpoint endpoint_of(std::string_view path);

@@ -2,7 +2,9 @@
 //
 // A replica reports the end of each dispatch on its status stream, before or after the answer's
 // last byte has passed here, or never, when it dies. So the entry is kept apart from the request,
-// found by the dispatch id, and the oldest go when there are too many. Decision thread only.
+// found by the dispatch id, and the oldest go when there are too many. While the attempt still runs
+// here the entry names it: reports come by the dozen beside a thousand streams, and none of them
+// may cost a walk over all that run. Decision thread only.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +21,8 @@
 
 namespace router {
 
+class Grant;
+
 class ChargeLedger {
 public:
     /// Far above what can run at once; only reports that never come fill it.
@@ -30,6 +34,7 @@ public:
         double charged_service = 0;
         std::weak_ptr<Account> account;  // of the instance it went to
         std::uint64_t charge = 0;        // its number there
+        Grant* running = nullptr;        // the attempt, until note_end()
     };
 
     void add(const std::string& dispatch_id, Entry entry) {
@@ -46,6 +51,12 @@ public:
         Entry entry = std::move(at->second);
         entries_.erase(at);
         return entry;
+    }
+
+    /// The attempt is over here; its report may still come.
+    void note_end(const std::string& dispatch_id) {
+        const auto at = entries_.find(dispatch_id);
+        if (at != entries_.end()) at->second.running = nullptr;
     }
 
     [[nodiscard]] std::size_t size() const { return entries_.size(); }

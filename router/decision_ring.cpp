@@ -43,10 +43,17 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
 
 const DecisionRecord& DecisionRing::add(DecisionRecord record) {
     record.number = ++count_;
-    if (records_.size() < kRecordsMax) return records_.emplace_back(std::move(record));
-    DecisionRecord& oldest = records_[(count_ - 1) % kRecordsMax];
-    oldest = std::move(record);
-    return oldest;
+    if (records_.size() < kRecordsMax) {
+        records_.emplace_back();
+    } else {
+        const DecisionRecord& oldest = numbered(count_);
+        const auto at = number_of_dispatch_.find(oldest.request.dispatch);
+        if (at != number_of_dispatch_.end() && at->second == oldest.number) {
+            number_of_dispatch_.erase(at);
+        }
+    }
+    if (!record.request.dispatch.empty()) number_of_dispatch_[record.request.dispatch] = count_;
+    return numbered(count_) = std::move(record);
 }
 
 const DecisionRecord& DecisionRing::newest(std::size_t age) const {
@@ -54,13 +61,10 @@ const DecisionRecord& DecisionRing::newest(std::size_t age) const {
     return records_[(count_ - 1 - age) % kRecordsMax];
 }
 
-void DecisionRing::note_generated(std::string_view dispatch, std::int64_t generated_tokens) {
-    for (std::size_t age = 0; age < size(); ++age) {  // it has ended a moment ago
-        DecisionRecord& record = records_[(count_ - 1 - age) % kRecordsMax];
-        if (record.request.dispatch != dispatch) continue;
-        record.request.generated_tokens = generated_tokens;
-        return;
-    }
+void DecisionRing::note_generated(const std::string& dispatch, std::int64_t generated_tokens) {
+    const auto at = number_of_dispatch_.find(dispatch);
+    if (at == number_of_dispatch_.end()) return;
+    numbered(at->second).request.generated_tokens = generated_tokens;
 }
 
 std::vector<const DecisionRecord*> DecisionRing::find(std::string_view request_id,

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "router/charge.h"
@@ -66,7 +67,7 @@ public:
     const DecisionRecord& add(DecisionRecord record);
 
     /// The replica's report of a dispatch has come, usually a moment after the request's end.
-    void note_generated(std::string_view dispatch, std::int64_t generated_tokens);
+    void note_generated(const std::string& dispatch, std::int64_t generated_tokens);
 
     [[nodiscard]] std::size_t size() const { return records_.size(); }
     /// The newest is 0; `age` < size().
@@ -77,7 +78,12 @@ public:
                                                           std::size_t limit) const;
 
 private:
+    [[nodiscard]] DecisionRecord& numbered(std::uint64_t number) {
+        return records_[(number - 1) % kRecordsMax];
+    }
+
     std::vector<DecisionRecord> records_;
+    std::unordered_map<std::string, std::uint64_t> number_of_dispatch_;  // of those in the ring
     std::uint64_t count_ = 0;
 };
 

@@ -72,7 +72,8 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
                                            .key = ticket.key,
                                            .charged_service = placement_->charged_service(),
                                            .account = account_,
-                                           .charge = charge.number()});
+                                           .charge = charge.number(),
+                                           .running = this});
     dispatcher_->grants_.push_back(this);
     place_ = std::prev(dispatcher_->grants_.end());
 }
@@ -80,6 +81,7 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
 Grant::~Grant() {
     if (!has_verdict_) judge(AttemptVerdict::kNeutral);
     dispatcher_->grants_.erase(place_);
+    dispatcher_->ledger_.note_end(dispatch_id);
     charge.release();
     permit_.release();
     placement_.reset();
@@ -292,12 +294,9 @@ bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
     const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
     const double service = service_of(done.prompt - cached, done.generated);
     memory_.fair_share().add(entry->key, service - entry->charged_service, Clock::now());
-    for (Grant* grant : grants_) {
-        if (grant->dispatch_id != done.dispatch) continue;
-        grant->generated_tokens = done.generated;
-        return true;
-    }
-    return false;
+    if (entry->running == nullptr) return false;
+    entry->running->generated_tokens = done.generated;
+    return true;
 }
 
 std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue, KeyId key) {

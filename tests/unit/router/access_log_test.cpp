@@ -77,6 +77,17 @@ TEST(AccessLogTest, LinesWaitForTheGeneratedTokens) {
     EXPECT_EQ(scene.ring.newest(0).request.generated_tokens, 412);
 }
 
+TEST(AccessLogTest, BeyondWhatMayWaitTheOldestGoWithoutTheirReport) {
+    Scene scene;
+    for (std::size_t i = 0; i <= AccessLog::kHeldMax; ++i)
+        scene.end("r" + std::to_string(i), dispatched("x-" + std::to_string(i)));
+    EXPECT_THAT(scene.caught.take(), HasSubstr("event=request request_id=r0 "));
+    scene.log.on_generated("x-0", 5);  // has gone
+    EXPECT_THAT(scene.caught.take(), IsEmpty());
+    scene.log.on_generated("x-700", 6);  // from the middle
+    EXPECT_THAT(scene.caught.take(), HasSubstr("event=request request_id=r700 "));
+}
+
 TEST(AccessLogTest, WithoutAReportTheyAreWrittenAllTheSame) {
     Scene scene;
     scene.end("one", dispatched("x-1"));

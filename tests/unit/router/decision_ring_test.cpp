@@ -57,6 +57,19 @@ TEST(DecisionRingTest, AReportOfTheEndFindsItsRecord) {
     EXPECT_EQ(ring.newest(0).request.generated_tokens, std::nullopt);
 }
 
+TEST(DecisionRingTest, AReportOfARecordThatHasGoneTouchesNobody) {
+    DecisionRing ring;
+    for (std::size_t i = 0; i <= DecisionRing::kRecordsMax; ++i) {
+        DecisionRecord record = record_of("r");
+        record.request.dispatch = "x-" + std::to_string(i);
+        ring.add(std::move(record));
+    }
+    ring.note_generated("x-0", 1);  // its place is that of the newest now
+    ring.note_generated("x-1", 7);
+    EXPECT_EQ(ring.newest(0).request.generated_tokens, std::nullopt);
+    EXPECT_EQ(ring.newest(DecisionRing::kRecordsMax - 1).request.generated_tokens, 7);
+}
+
 TEST(DecisionRingTest, ARecordAsJsonHasTheChoiceTheExpectationAndTheEnd) {
     DecisionRecord record = record_of("req-1");
     record.number = 7;

@@ -49,6 +49,18 @@ TEST(ChargeLedgerTest, GivesEachEntryOnceAndForgetsTheOldest) {
     EXPECT_LE(ledger.size(), ChargeLedger::kEntriesMax);
 }
 
+TEST(ChargeLedgerTest, NamesTheAttemptUntilItIsOver) {
+    ChargeLedger ledger;
+    alignas(8) char attempt[8]{};  // only its address matters
+    auto* grant = reinterpret_cast<Grant*>(attempt);
+    ledger.add("runs", {.model = "m", .running = grant});
+    ledger.add("ended", {.model = "m", .running = grant});
+    ledger.note_end("ended");
+    ledger.note_end("of nobody");
+    EXPECT_EQ(ledger.take("runs")->running, grant);
+    EXPECT_EQ(ledger.take("ended")->running, nullptr);
+}
+
 /// One replica with as many slots as are opened; names of what started, in order.
 struct Fleet {
     FairShare shares;
