@@ -1,8 +1,9 @@
-"""Cases of the router's specification over real replicas with the demo model: clients that leave at every phase, a
-replica that is stopped and goes on. What is asserted are counts, codes and gauges; times of the router itself come from
-its own histogram."""
+"""Cases of the router's specification over real replicas with the demo model: clients that leave at every phase, crowds
+that do not fit, a replica that is stopped and goes on. What is asserted are counts, codes and gauges; times of the
+router itself come from its own histogram."""
 
 import os
+import random
 import signal
 import tempfile
 import unittest
@@ -50,6 +51,62 @@ class RouterCasesTest(unittest.TestCase):
             self.assertEqual(metrics['quadriga_router_cancel_seconds_bucket{le="0.1"}'], 3, "the router's own share")
             status, body = fleet.chat(MESSAGES, **SHORT)
             self.assertEqual(status, 200, body)
+
+    def test_r2_r3_r11_crowds_that_leave_fail_and_do_not_fit(self):
+        folder = tempfile.TemporaryDirectory(prefix="quadriga-cases-")
+        self.addCleanup(folder.cleanup)
+        config = os.path.join(folder.name, "quadriga.toml")
+        with open(config, "w") as file:
+            file.write("[router]\nqueue_count_max = 16\n")
+        with Fleet(replicas=2, sequences=2, context=1024, args=["--config", config]) as fleet:
+            with self.subTest("R2: requests that are cancelled at random points leave every gauge at zero"):
+                self.leave_at_random(fleet)
+            with self.subTest("R3: prompts that do not fit are refused and open no breaker"):
+                self.ask_too_much(fleet)
+            with self.subTest("R11: the surplus of a crowd is told to come back"):
+                self.crowd(fleet)
+            for replica in (0, 1):
+                metrics = fleet.metrics("/metrics")
+                self.assertEqual(metrics[f'quadriga_router_breaker_state{{replica="{replica}"}}'], 0)
+            self.assertEqual(fleet.chat(MESSAGES, **SHORT)[0], 200)
+
+    def leave_at_random(self, fleet):
+        seed = random.randrange(1 << 32)
+        chance = random.Random(seed)
+
+        def leaver(events):
+            stream = fleet.stream(MESSAGES, temperature=0, max_tokens=60, enable_thinking=False)
+            self.assertIn(stream.status, (200, 429), f"seed {seed}")
+            for count, _ in enumerate(stream.events()):
+                if count >= events:
+                    break
+            stream.close()
+
+        for _ in range(4):
+            in_parallel([lambda events=chance.randrange(40): leaver(events) for _ in range(10)])
+        fleet.wait_until_idle()
+
+    def ask_too_much(self, fleet):
+        too_long = [{"role": "user", "content": "lantern stable horse river notebook " * 1500}]
+        for _ in range(25):
+            for status, body in in_parallel([lambda: fleet.chat(too_long, **SHORT)] * 2):
+                self.assertEqual(status, 400)
+                self.assertEqual(body["error"]["code"], "context_length_exceeded")
+        self.assertEqual(fleet.chat(MESSAGES, **SHORT)[0], 200)
+
+    def crowd(self, fleet):
+        def ask():
+            status, headers, body = fleet.request("POST", "/v1/chat/completions", {"messages": MESSAGES, **SHORT})
+            return status, headers.get("retry-after"), body
+
+        answers = in_parallel([ask] * 150)
+        self.assertEqual({status for status, _, _ in answers}, {200, 429})
+        for status, retry_after, body in answers:
+            if status == 429:
+                self.assertIn("queue_full", body)
+                self.assertTrue(1 <= int(retry_after) <= 60, retry_after)
+        self.assertGreaterEqual(sum(status == 200 for status, _, _ in answers), 16)
+        fleet.wait_until_idle()
 
     def test_r4_a_stopped_replica_gets_no_work_and_comes_back(self):
         with Fleet(replicas=2, sequences=2) as fleet:
