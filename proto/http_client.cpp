@@ -20,6 +20,9 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using Clock = std::chrono::steady_clock;
 
+/// Enough for what a router says to a replica.
+constexpr std::size_t kRequestHeadBytes = 768;
+
 /// Fields that the client writes itself.
 bool is_own_field(std::string_view name) {
     return equal_no_case(name, "host") || equal_no_case(name, "content-length") ||
@@ -201,12 +204,14 @@ asio::awaitable<std::optional<ClientError>> ClientCall::obtain_connection(bool m
 }
 
 std::string ClientCall::request_head(std::size_t body_bytes) const {
-    std::string text =
-        request_.method + " " + request_.target + " HTTP/1.1\r\nHost: " + key_ + "\r\n";
+    std::string text;
+    text.reserve(kRequestHeadBytes);
+    text.append(request_.method).append(" ").append(request_.target);
+    text.append(" HTTP/1.1\r\nHost: ").append(key_).append("\r\n");
     for (const Headers::Field& field : request_.headers) {
         if (is_own_field(field.name)) continue;
         assert(field.value.find_first_of("\r\n") == std::string::npos && "a field is one line");
-        text += field.name + ": " + field.value + "\r\n";
+        text.append(field.name).append(": ").append(field.value).append("\r\n");
     }
     if (body_bytes > 0 || request_.method == "POST" || request_.method == "PUT") {
         text += "Content-Length: " + std::to_string(body_bytes) + "\r\n";
@@ -336,6 +341,7 @@ asio::awaitable<ReadResult> ClientCall::read_some(std::chrono::milliseconds time
             if (!out_.empty()) {
                 result.status = ReadStatus::kData;
                 result.data = out_;
+                result.is_last = is_complete_;
                 co_return result;
             }
             if (failure_) {

@@ -109,6 +109,7 @@ enum class ReadStatus {
 struct ReadResult {
     ReadStatus status = ReadStatus::kEnd;
     std::string_view data;  // valid until the next read_some() or close()
+    bool is_last = false;   // with kData: the body is complete, the next call says kEnd at once
     ClientError error;
 };
 

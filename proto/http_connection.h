@@ -120,7 +120,7 @@ public:
     boost::asio::awaitable<bool> start_stream(HttpExchange& exchange, int status, Headers headers,
                                               std::string_view first);
     boost::asio::awaitable<bool> write_chunk(HttpExchange& exchange, std::string_view bytes);
-    boost::asio::awaitable<bool> finish(HttpExchange& exchange);
+    boost::asio::awaitable<bool> finish(HttpExchange& exchange, std::string_view last);
     [[nodiscard]] bool is_gone() const { return is_input_ended_ || is_aborted_; }
     [[nodiscard]] boost::asio::any_io_executor executor() const { return core_->executor; }
 

@@ -204,15 +204,23 @@ asio::awaitable<bool> HttpConnection::write_chunk(HttpExchange& exchange, std::s
     co_return sent;
 }
 
-asio::awaitable<bool> HttpConnection::finish(HttpExchange& exchange) {
+asio::awaitable<bool> HttpConnection::finish(HttpExchange& exchange, std::string_view last) {
     assert(exchange.state_ == HttpExchange::State::kStreaming && "a stream ends once");
     if (is_gone()) co_return false;
+    if (exchange.request_.method == "HEAD") last = {};
     bool sent = true;
-    if (exchange.is_chunked_ && exchange.request_.method != "HEAD") {
+    if (exchange.is_chunked_ && !last.empty()) {
+        const ChunkSize size(last.size());
+        sent = co_await write_all({size.line(), last, "\r\n0\r\n\r\n"});
+    } else if (exchange.is_chunked_ && exchange.request_.method != "HEAD") {
         sent = co_await write_all({"0\r\n\r\n", "", ""});
+    } else if (!last.empty()) {
+        sent = co_await write_all({last, "", ""});
     }
-    if (sent) exchange.state_ = HttpExchange::State::kFinished;
-    co_return sent;
+    if (!sent) co_return false;
+    exchange.body_bytes_sent_ += last.size();
+    exchange.state_ = HttpExchange::State::kFinished;
+    co_return true;
 }
 
 // --- HttpExchange
@@ -237,8 +245,8 @@ asio::awaitable<bool> HttpExchange::write(std::string_view bytes) {
     return connection_.write_chunk(*this, bytes);
 }
 
-asio::awaitable<bool> HttpExchange::finish() {
-    return connection_.finish(*this);
+asio::awaitable<bool> HttpExchange::finish(std::string_view last) {
+    return connection_.finish(*this, last);
 }
 
 void HttpExchange::on_disconnect(std::function<void()> callback) {

@@ -1,7 +1,11 @@
 #include "proto/http_message.h"
 
 #include <algorithm>
-#include <random>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include <unistd.h>
 
 namespace proto {
 namespace {
@@ -10,16 +14,38 @@ constexpr char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
 }
 
+/// Bytes of the kernel, since ids must not repeat between processes; many a call, since every
+/// request takes some.
+class RandomBytes {
+public:
+    std::uint8_t next() {
+        if (used_ == bytes_.size()) refill();
+        return bytes_[used_++];
+    }
+
+private:
+    void refill() {
+        if (::getentropy(bytes_.data(), bytes_.size()) != 0) {
+            throw std::system_error(errno, std::generic_category(), "getentropy");
+        }
+        used_ = 0;
+    }
+
+    std::array<std::uint8_t, 256> bytes_{};  // as many as getentropy() gives
+    std::size_t used_ = bytes_.size();
+};
+
 std::string random_hex(std::size_t digits) {
     constexpr std::string_view kHex = "0123456789abcdef";
-    thread_local std::random_device device;  // getrandom: ids must not repeat between processes
+    thread_local RandomBytes random;
     std::string text;
-    text.reserve(digits);
+    text.reserve(digits + 1);
     while (text.size() < digits) {
-        auto bits = device();
-        for (int i = 0; i < 8 && text.size() < digits; ++i, bits >>= 4U)
-            text += kHex[bits & 0xFU];
+        const std::uint8_t bits = random.next();
+        text += kHex[bits & 0xFU];
+        text += kHex[bits >> 4U];
     }
+    text.resize(digits);
     return text;
 }
 

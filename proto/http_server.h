@@ -55,8 +55,8 @@ public:
     /// One chunk. Completes when the kernel has taken the bytes, so a slow client holds the writer
     /// back; a client that takes nothing for `write_stall` is cut off. False: the client is gone.
     boost::asio::awaitable<bool> write(std::string_view bytes);
-    /// Ends the chunked body properly.
-    boost::asio::awaitable<bool> finish();
+    /// Ends the chunked body properly, in the same write after its last bytes where there are any.
+    boost::asio::awaitable<bool> finish(std::string_view last = {});
 
     /// Called once, on the executor, when the client has left (FIN, RST, write stall, server
     /// abort); at once when it already has. Replaces an earlier callback; {} removes it. Not called

@@ -81,9 +81,9 @@ void AccessLog::note(const std::string& request_id, RequestRecord record) {
 }
 
 void AccessLog::write(const Lines& lines) {
-    spdlog::info("event=decision_record request_id={} record={}", lines.record.request_id,
-                 decision_record_json(lines.record));
-    const auto& generated = lines.record.request.generated_tokens;
+    spdlog::info("event=decision_record request_id={} record={}", lines.record->request_id,
+                 decision_record_json(*lines.record));
+    const auto& generated = lines.record->request.generated_tokens;
     spdlog::info("{}{}{}", lines.before,
                  generated ? " generated=" + std::to_string(*generated) : std::string(),
                  lines.after);
@@ -91,7 +91,7 @@ void AccessLog::write(const Lines& lines) {
 
 void AccessLog::write_oldest() {
     write(held_.front());
-    held_by_dispatch_.erase(held_.front().record.request.dispatch);
+    held_by_dispatch_.erase(held_.front().record->request.dispatch);
     held_.pop_front();
 }
 
@@ -101,7 +101,7 @@ void AccessLog::on_generated(const std::string& dispatch, std::int64_t generated
     if (found == held_by_dispatch_.end()) return;
     const auto lines = found->second;
     held_by_dispatch_.erase(found);
-    lines->record.request.generated_tokens = generated_tokens;
+    lines->record->request.generated_tokens = generated_tokens;
     write(*lines);
     held_.erase(lines);
 }
@@ -116,22 +116,20 @@ void AccessLog::write_held() {
 }
 
 void AccessLog::on_access(const proto::HttpAccess& access) {
-    std::optional<RequestRecord> record;
-    if (const auto at = notes_.find(access.request_id); at != notes_.end()) {
-        record = std::move(at->second);
-        notes_.erase(at);
-    }
-    const Outcome outcome = record ? record->outcome : outcome_by_status(access);
+    const auto note = notes_.find(access.request_id);
+    const bool is_noted = note != notes_.end();
+    const Outcome outcome = is_noted ? note->second.outcome : outcome_by_status(access);
     const int status = access.status == 0 ? kStatusClientGone : access.status;
     const Endpoint endpoint = endpoint_of(access.path);
     metrics_.count_request(endpoint, status, outcome);
-    const DecisionRecord* decision = nullptr;
-    if (record) {
-        decision = &ring_.add({.request_id = access.request_id,
-                               .ended_at = std::chrono::system_clock::now(),
-                               .status = status,
-                               .total = access.duration,
-                               .request = *record});
+    std::shared_ptr<DecisionRecord> record;
+    if (is_noted) {
+        record = ring_.add({.request_id = access.request_id,
+                            .ended_at = std::chrono::system_clock::now(),
+                            .status = status,
+                            .total = access.duration,
+                            .request = std::move(note->second)});
+        notes_.erase(note);
     }
 
     // Probes and scrapes come every few seconds for ever; they are of interest only when they fail.
@@ -153,22 +151,23 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         spdlog::log(level, line);
         return;
     }
+    const RequestRecord& request = record->request;
     line += fmt::format(
         " model={} class={} replica={} reason={} attempts={} prompt={} matched={} cached={}",
-        record->model.empty() ? "-" : log_value(record->model), name_of(record->priority_class),
-        record->replica ? std::to_string(*record->replica) : "-", record->reason, record->attempts,
-        record->prompt_tokens, record->matched_tokens, record->cached_tokens);
-    Lines lines{.record = *decision,
+        request.model.empty() ? "-" : log_value(request.model), name_of(request.priority_class),
+        request.replica ? std::to_string(*request.replica) : "-", request.reason, request.attempts,
+        request.prompt_tokens, request.matched_tokens, request.cached_tokens);
+    Lines lines{.record = record,
                 .before = std::move(line),
-                .after = times_text(*record),
+                .after = times_text(request),
                 .until = Clock::now() + kReportWait};
-    if (!is_report_due(*record)) {
+    if (!is_report_due(request)) {
         write(lines);
         return;
     }
     if (held_.size() >= kHeldMax) write_oldest();
     held_.push_back(std::move(lines));
-    held_by_dispatch_.emplace(held_.back().record.request.dispatch, std::prev(held_.end()));
+    held_by_dispatch_.emplace(held_.back().record->request.dispatch, std::prev(held_.end()));
 }
 
 }  // namespace router

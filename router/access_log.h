@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,9 +44,9 @@ public:
 private:
     /// The lines of a request that has ended.
     struct Lines {
-        DecisionRecord record;
-        std::string before, after;  // of the access line: around the generated tokens
-        Clock::time_point until;    // the report is waited for
+        std::shared_ptr<DecisionRecord> record;  // shared with the ring
+        std::string before, after;               // of the access line: around the generated tokens
+        Clock::time_point until;                 // the report is waited for
     };
     static void write(const Lines& lines);
     void write_oldest();

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 
@@ -102,14 +103,17 @@ private:
         Clock::time_point prefilled_at;  // first byte, when is_prefilled
         Clock::time_point ended_at;      // of those in ended_
     };
-    using Entries = std::list<Entry>;  // stable iterators; at most slots + 1 entries a replica
+    using Entries = std::pmr::list<Entry>;  // stable iterators; at most slots + 1 entries a replica
 
     void release_prefill(Entry& entry);
     void end(Entries::iterator entry, Clock::time_point now);
 
     std::string instance_;
-    Entries entries_;
-    Entries ended_;  // ours without a done event yet; the oldest go after kUnreportedEndMax
+    /// A report walks over all entries, and scattered over the heap each is a miss of every cache.
+    std::pmr::unsynchronized_pool_resource nodes_;
+    Entries entries_{&nodes_};
+    Entries ended_{
+        &nodes_};  // ours without a done event yet; the oldest go after kUnreportedEndMax
     std::uint64_t next_number_ = 1;
     int sequences_ = 0;
     int foreign_sequences_ = 0;

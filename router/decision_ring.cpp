@@ -41,30 +41,30 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
     return text.data();
 }
 
-const DecisionRecord& DecisionRing::add(DecisionRecord record) {
+std::shared_ptr<DecisionRecord> DecisionRing::add(DecisionRecord record) {
     record.number = ++count_;
     if (records_.size() < kRecordsMax) {
         records_.emplace_back();
     } else {
-        const DecisionRecord& oldest = numbered(count_);
+        const DecisionRecord& oldest = *numbered(count_);
         const auto at = number_of_dispatch_.find(oldest.request.dispatch);
         if (at != number_of_dispatch_.end() && at->second == oldest.number) {
             number_of_dispatch_.erase(at);
         }
     }
     if (!record.request.dispatch.empty()) number_of_dispatch_[record.request.dispatch] = count_;
-    return numbered(count_) = std::move(record);
+    return numbered(count_) = std::make_shared<DecisionRecord>(std::move(record));
 }
 
 const DecisionRecord& DecisionRing::newest(std::size_t age) const {
     assert(age < records_.size() && "no such record");
-    return records_[(count_ - 1 - age) % kRecordsMax];
+    return *records_[(count_ - 1 - age) % kRecordsMax];
 }
 
 void DecisionRing::note_generated(const std::string& dispatch, std::int64_t generated_tokens) {
     const auto at = number_of_dispatch_.find(dispatch);
     if (at == number_of_dispatch_.end()) return;
-    numbered(at->second).request.generated_tokens = generated_tokens;
+    numbered(at->second)->request.generated_tokens = generated_tokens;
 }
 
 std::vector<const DecisionRecord*> DecisionRing::find(std::string_view request_id,

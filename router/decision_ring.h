@@ -63,8 +63,9 @@ class DecisionRing {
 public:
     static constexpr std::size_t kRecordsMax = 1024;
 
-    /// Numbers the record and puts it in place of the oldest one when the ring is full.
-    const DecisionRecord& add(DecisionRecord record);
+    /// Numbers the record and puts it in place of the oldest one when the ring is full. It lives on
+    /// with whoever keeps it, and learns its report as long as it is in the ring.
+    std::shared_ptr<DecisionRecord> add(DecisionRecord record);
 
     /// The replica's report of a dispatch has come, usually a moment after the request's end.
     void note_generated(const std::string& dispatch, std::int64_t generated_tokens);
@@ -78,11 +79,11 @@ public:
                                                           std::size_t limit) const;
 
 private:
-    [[nodiscard]] DecisionRecord& numbered(std::uint64_t number) {
+    [[nodiscard]] std::shared_ptr<DecisionRecord>& numbered(std::uint64_t number) {
         return records_[(number - 1) % kRecordsMax];
     }
 
-    std::vector<DecisionRecord> records_;
+    std::vector<std::shared_ptr<DecisionRecord>> records_;
     std::unordered_map<std::string, std::uint64_t> number_of_dispatch_;  // of those in the ring
     std::uint64_t count_ = 0;
 };

@@ -11,7 +11,6 @@
 
 #include "proto/sse.h"
 #include "proto/status.h"
-#include "router/trace_context.h"
 
 namespace router {
 namespace {
@@ -50,8 +49,9 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
       body_(std::make_shared<const std::string>(std::move(exchange.request().body))),
       gauge_(services.metrics, Phase::kQueued),
       pinger_(exchange, job_.arrival, services.config.ping),
+      trace_(trace_of(exchange.request().headers)),
       fate_(exchange.executor()) {
-    record_.trace_id = trace_of(exchange.request().headers).trace_id;
+    record_.trace_id = trace_.trace_id;
     record_.is_stream = job_.is_stream;
     record_.priority_class = class_of(job_.priority);
     services_.generations.push_back(this);
@@ -370,9 +370,7 @@ proto::HttpClientRequest Generation::upstream_request(const Grant& grant) {
     request.headers = forward_headers(
         services_.config, exchange_.request(),
         {.instance = grant.instance, .dispatch = grant.dispatch_id, .priority = job_.priority});
-    TraceContext trace = trace_of(exchange_.request().headers);
-    trace.trace_id = record_.trace_id;  // one for all attempts, also where it began here
-    add_trace(request.headers, trace, exchange_.request().headers);
+    add_trace(request.headers, trace_, exchange_.request().headers);
     request.shared_body = body_;
     request.timeouts.connect = services_.config.connect;
     request.timeouts.write_stall = services_.config.write_stall;

@@ -39,6 +39,7 @@
 #include "router/pinger.h"
 #include "router/retry_budget.h"
 #include "router/stream_relay.h"
+#include "router/trace_context.h"
 #include "router/upstream.h"
 
 namespace router {
@@ -126,6 +127,7 @@ private:
                                                       proto::Headers headers, std::string held);
     boost::asio::awaitable<bool> try_elsewhere(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<void> end_broken_stream(bool is_stalled);
+    void note_stream_end(Grant& grant, bool is_ok);
     boost::asio::awaitable<void> answer_error(const proto::ApiError& error, Outcome outcome);
     boost::asio::awaitable<void> answer_whole(proto::HttpResponse response);
 
@@ -150,6 +152,7 @@ private:
     std::shared_ptr<const std::string> body_;
     InflightGauge gauge_;
     Pinger pinger_;
+    TraceContext trace_;  // one for all attempts, also where it began here
     RequestRecord record_;
     std::shared_ptr<proto::CancelHandle> cancel_;  // of the attempt in progress
     std::optional<Clock::time_point> client_gone_at_;

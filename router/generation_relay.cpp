@@ -65,8 +65,13 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
             heard_at = pinged_at = now;
             grant.charge.mark_output(count_events(events));
+            // What ends the stream is often here with the last events, and leaves with them.
+            const bool is_whole = exchange_.is_started() && read.is_last && relay.has_ended();
+            if (is_whole) note_stream_end(grant, !relay.has_error());
             bool is_there = false;
-            if (exchange_.is_started()) {  // by an event before, or by a ping
+            if (is_whole) {
+                is_there = co_await exchange_.finish(events);
+            } else if (exchange_.is_started()) {  // by an event before, or by a ping
                 is_there = co_await exchange_.write(events);
             } else {
                 proto::Headers head = head_for_client(grant, response);
@@ -74,12 +79,11 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
             services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kRelay))
                 ->Observe(seconds(Clock::now() - now));
-            if (!is_there) {
-                on_client_gone();
-                count_attempt(grant, AttemptOutcome::kAborted);
-                co_return Next::kEnd;
-            }
-            continue;
+            if (!is_there) on_client_gone();
+            if (is_whole) co_return Next::kEnd;
+            if (is_there) continue;
+            count_attempt(grant, AttemptOutcome::kAborted);
+            co_return Next::kEnd;
         }
         if (read.status == proto::ReadStatus::kTimeout && !relay.has_ended()) {
             const bool is_stalled =
@@ -94,10 +98,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
         }
         if (relay.has_ended()) {
-            const bool is_ok = !relay.has_error();
-            record_.outcome = is_ok ? Outcome::kOk : Outcome::kUpstreamError;
-            count_attempt(grant, is_ok ? AttemptOutcome::kOk : AttemptOutcome::kLost);
-            if (!is_ok) exchange_.close_after();
+            note_stream_end(grant, !relay.has_error());
             (void)co_await exchange_.finish();
             co_return Next::kEnd;
         }
@@ -112,6 +113,13 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
         co_await end_broken_stream(is_stalled);
         co_return Next::kEnd;
     }
+}
+
+/// The replica has ended its stream, properly or by an error event of its own.
+void Generation::note_stream_end(Grant& grant, bool is_ok) {
+    record_.outcome = is_ok ? Outcome::kOk : Outcome::kUpstreamError;
+    count_attempt(grant, is_ok ? AttemptOutcome::kOk : AttemptOutcome::kLost);
+    if (!is_ok) exchange_.close_after();
 }
 
 asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
@@ -161,6 +169,7 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
             count_attempt(grant, outcome);
             co_return Next::kEnd;
         }
+        if (read.is_last) break;
     }
     record_.outcome = outcome_of(response.status);
     grant.judge(verdict_of(response.status));

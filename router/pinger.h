@@ -2,7 +2,9 @@
 // `interval` of silence, counted from the request's arrival. The first one sends the 200 head.
 //
 // Runs beside the request's coroutine until stop() has been awaited; the exchange belongs to it as
-// long as it writes, so nothing else may be sent before stop(). Decision thread only.
+// long as it writes, so nothing else may be sent before stop(). Almost every stream has its first
+// byte before a ping is due: until then it is a timer, and stop() then waits for nothing.
+// Decision thread only.
 #pragma once
 
 #include <chrono>
@@ -29,7 +31,8 @@ public:
 
 private:
     struct State;
-    static boost::asio::awaitable<void> run(std::shared_ptr<State> state);
+    static void wait(const std::shared_ptr<State>& state);
+    static boost::asio::awaitable<bool> ping(std::shared_ptr<State> state);
     std::shared_ptr<State> state_;
 };
 

@@ -1,9 +1,7 @@
 #include "router/trace_context.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <random>
 
 namespace router {
@@ -32,9 +30,13 @@ std::string random_digits() {
     std::uint64_t value = random();
     while (value == 0)
         value = random();
-    std::array<char, kSpanDigits + 1> text{};
-    std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-    return text.data();
+    constexpr std::string_view kHex = "0123456789abcdef";
+    std::string text(kSpanDigits, '0');
+    for (char& digit : text) {
+        digit = kHex[value & 0xFU];
+        value >>= 4U;
+    }
+    return text;
 }
 
 }  // namespace
