@@ -68,7 +68,7 @@ SipHasher first_of(const proto::GenerationRequest& request, const BoundaryOption
                    PromptKind kind) {
     SipHasher hash(options.key);
     hash.add_number(static_cast<std::uint64_t>(kind));
-    hash.add_text(request.model);
+    hash.add_text(options.model);
     hash.add_text(request.cache_salt);
     hash.add_text(options.isolate);
     return hash;

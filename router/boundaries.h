@@ -43,6 +43,7 @@ struct Boundaries {
 
 struct BoundaryOptions {
     SipKey key;
+    std::string_view model;          // the served name: all its names share their prefixes
     std::string_view isolate;        // with `affinity_isolate_keys` the API key's name, else empty
     std::int64_t prompt_tokens = 1;  // estimate for the whole prompt
 };

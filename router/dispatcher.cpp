@@ -32,8 +32,13 @@ PolicyMemory::Options memory_options(const Config& config) {
 }
 
 /// Whether time alone will mend it.
-std::string nobody_is_ready_text(const ReplicaSet& set) {
+std::string nobody_is_ready_text(const ReplicaSet& set, const std::string& model) {
     const auto& replicas = set.replicas();
+    const bool is_other_ready = std::ranges::any_of(
+        replicas, [](const auto& entry) { return entry.second.state == ReplicaState::kReady; });
+    if (is_other_ready && !model.empty()) {
+        return "No replica that serves '" + proto::printable(model) + "' is ready.";
+    }
     if (replicas.empty()) return "No replica is ready: this server has none.";
     const bool are_all_drained = std::ranges::all_of(
         replicas, [](const auto& entry) { return entry.second.drain_asked_at.has_value(); });
@@ -46,8 +51,9 @@ std::string nobody_is_ready_text(const ReplicaSet& set) {
 
 /// A request in the queue. Lives in the frame of acquire(). `wake` ends its pause.
 struct Waiter {
-    explicit Waiter(const asio::any_io_executor& executor) : wake(executor) {}
+    Waiter(const asio::any_io_executor& executor, Ticket& of) : ticket(of), wake(executor) {}
 
+    Ticket& ticket;
     asio::steady_timer wake;
     std::unique_ptr<Grant> grant;
 };
@@ -68,7 +74,7 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
       account_(from.account) {
     placement_.emplace(dispatcher_->memory_, decision, ticket.boundaries, ticket.key,
                        ticket.output_tokens, selected_at);
-    dispatcher_->ledger_.add(dispatch_id, {.model = ticket.model,
+    dispatcher_->ledger_.add(dispatch_id, {.model = ticket.served_model,
                                            .key = ticket.key,
                                            .charged_service = placement_->charged_service(),
                                            .account = account_,
@@ -123,7 +129,6 @@ Dispatcher::Dispatcher(asio::any_io_executor executor, const Config& config, Rep
       queue_(config.queue_count_max.value_or(kQueueCountMin), &memory_.fair_share()),
       bodies_(config.bodies_bytes_max),
       passes_(kQueueCountMin),
-      mode_since_(Clock::now()),
       stagger_(executor_),
       router_id_(proto::make_instance_id()),
       random_(std::random_device{}()) {
@@ -139,13 +144,14 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     using Refused = tl::unexpected<proto::ApiError>;
     if (is_draining_ && !ticket.in_front) co_return Refused(refuse(RejectReason::kDraining));
     on_fleet_change();  // the mode may have changed by time alone
+    const bool is_first = !ticket.in_front;
+    begin_wait(ticket, Clock::now());
     Clock::time_point deadline;
     if (const auto reason = overdue(ticket, Clock::now(), deadline)) {
-        co_return Refused(refuse(*reason));
+        co_return Refused(refuse(*reason, ticket.model));
     }
-    Waiter waiter(executor_);
+    Waiter waiter(executor_, ticket);
     queue_.set_count_max(queue_count_max());
-    const bool is_first = !ticket.in_front;
     WaitQueue::Entry entry{.priority = ticket.priority,
                            .in_front = ticket.in_front,
                            .arrival = ticket.arrival,
@@ -155,14 +161,17 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     entry.key = ticket.key;
     entry.demand.sequences = ticket.sequences;
     entry.demand.excluded = ticket.excluded;
+    entry.demand.not_serving = ticket.not_serving;
     entry.demand.prompt_tokens = ticket.prompt_tokens;
     entry.demand.output_tokens_kept = ticket.output_tokens_kept;
     entry.demand.is_retry = !is_first;
-    if (ticket.boundaries) {
-        entry.refresh = [this, &ticket](Demand& demand) {
-            memory_.fill(demand, *ticket.boundaries, Clock::now());
-        };
-    }
+    entry.refresh = [this, &ticket](Demand& demand) {
+        if (ticket.models_version != set_.models_version()) {
+            learn_servers(ticket);
+            demand.not_serving = ticket.not_serving;
+        }
+        if (ticket.boundaries) memory_.fill(demand, *ticket.boundaries, Clock::now());
+    };
     entry.on_dispatch = [this, &waiter, &ticket](const Decision& decision) {
         start(decision, ticket, waiter);
     };
@@ -193,11 +202,23 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
     if (waiter.grant) co_return std::move(waiter.grant);
     queue_.remove(*place);
     update_gauges();
-    if (reason) co_return Refused(refuse(*reason));
+    if (reason) co_return Refused(refuse(*reason, ticket.model));
     co_return Refused(proto::ApiError(proto::ErrorCode::kReplicaLost, "cancelled"));
 }
 
+/// The time a request spent on a replica that failed it is no part of its wait.
+void Dispatcher::begin_wait(Ticket& ticket, Clock::time_point now) {
+    if (!ticket.in_front) {
+        ticket.waiting_since = ticket.arrival;
+        return;
+    }
+    const auto away = now - ticket.left_at;
+    ticket.waiting_since += away;
+    ticket.mode_since += away;
+}
+
 void Dispatcher::start(const Decision& decision, Ticket& ticket, Waiter& waiter) {
+    ticket.left_at = Clock::now();
     const Replica& replica = *set_.find(decision.replica->index);
     const bool is_trial = set_.mark_dispatch(replica.index);
     metrics_.replica(replica.index)
@@ -218,16 +239,38 @@ void Dispatcher::cancel(Ticket& ticket) {
     if (ticket.waiter != nullptr) ticket.waiter->wake.cancel();
 }
 
+/// Which replicas it must not go to for their models, as they are known now.
+void Dispatcher::learn_servers(Ticket& ticket) const {
+    if (ticket.models_version == set_.models_version()) return;
+    ticket.models_version = set_.models_version();
+    ticket.not_serving = set_.not_serving(ticket.model);
+}
+
+/// What the replicas that serve its model, or may, promise it.
+FleetMode Dispatcher::mode_of(const Ticket& ticket, Clock::time_point now) const {
+    return ticket.not_serving.empty() ? mode_ : set_.mode_for(ticket.model, now);
+}
+
 /// Why the request has waited long enough, or until when it may.
-std::optional<RejectReason> Dispatcher::overdue(const Ticket& ticket, Clock::time_point now,
+std::optional<RejectReason> Dispatcher::overdue(Ticket& ticket, Clock::time_point now,
                                                 Clock::time_point& deadline) {
-    if (mode_ == FleetMode::kNone) return RejectReason::kNoReplicaReady;
-    if (mode_ == FleetMode::kServing && !ticket.excluded.empty()) {
+    learn_servers(ticket);
+    if (!ticket.not_serving.empty() && !set_.is_model_known(ticket.model)) {
+        return RejectReason::kModelGone;
+    }
+    const FleetMode mode = mode_of(ticket, now);
+    if (mode != ticket.mode) {
+        ticket.mode_since = ticket.mode ? now : ticket.waiting_since;
+        ticket.mode = mode;
+    }
+    if (mode == FleetMode::kNone) return RejectReason::kNoReplicaReady;
+    if (mode == FleetMode::kServing && !ticket.excluded.empty()) {
         // A shut breaker opens again and a busy replica frees: those are waited for.
-        const auto is_left = [&ticket](const auto& one) {
+        const auto is_left = [this, &ticket](const auto& one) {
             const Replica& replica = one.second;
             const InstanceRef ref{replica.index, replica.life};
             return replica.state == ReplicaState::kReady &&
+                   set_.serving(replica, ticket.model) != Serving::kNo &&
                    std::find(ticket.excluded.begin(), ticket.excluded.end(), ref) ==
                        ticket.excluded.end();
         };
@@ -236,13 +279,13 @@ std::optional<RejectReason> Dispatcher::overdue(const Ticket& ticket, Clock::tim
         }
     }
     // Time spent before the fleet changed its mode is forgiven, but not without end.
-    const bool is_starting = mode_ == FleetMode::kStarting;
+    const bool is_starting = mode == FleetMode::kStarting;
     const auto allowance = is_starting ? config_.queue_wait_starting : config_.queue_wait;
-    deadline = std::min(std::max(ticket.arrival, mode_since_) + allowance,
-                        ticket.arrival + config_.queue_wait_starting + config_.queue_wait);
+    deadline = std::min(ticket.mode_since + allowance,
+                        ticket.waiting_since + config_.queue_wait_starting + config_.queue_wait);
     if (now < deadline) return std::nullopt;
-    return mode_ == FleetMode::kServing ? RejectReason::kQueueTimeout
-                                        : RejectReason::kNoReplicaReady;
+    return mode == FleetMode::kServing ? RejectReason::kQueueTimeout
+                                       : RejectReason::kNoReplicaReady;
 }
 
 Snapshot Dispatcher::snapshot(int dispatch_ahead, Clock::time_point now) const {
@@ -348,7 +391,7 @@ proto::ApiError Dispatcher::try_again(proto::ErrorCode code, const std::string& 
         wait_s};
 }
 
-proto::ApiError Dispatcher::refuse(RejectReason reason) {
+proto::ApiError Dispatcher::refuse(RejectReason reason, const std::string& model) {
     metrics_.rejected.at(static_cast<std::size_t>(reason))->Increment();
     switch (reason) {
         case RejectReason::kQueueFull:
@@ -382,13 +425,15 @@ proto::ApiError Dispatcher::refuse(RejectReason reason) {
                              "The request waited too long for a free replica.");
         case RejectReason::kNoReplicaReady:
             return {proto::ErrorCode::kNoReplicaReady,
-                    nobody_is_ready_text(set_),
+                    nobody_is_ready_text(set_, model),
                     {},
                     {},
                     retry_when_ready_s()};
         case RejectReason::kAttemptsUsedUp:
             return {proto::ErrorCode::kReplicaLost,
                     "Every replica failed this request before its first token."};
+        case RejectReason::kModelGone:
+            return unknown_model(set_, model);
         case RejectReason::kDraining:
             break;
     }
@@ -407,16 +452,16 @@ std::size_t Dispatcher::queue_count_max() const {
 void Dispatcher::on_fleet_change() {
     const auto now = Clock::now();
     const FleetMode mode = set_.mode(now);
-    const bool has_changed = mode != mode_;
-    if (has_changed) {
-        mode_ = mode;
-        mode_since_ = now;
-    }
+    const bool is_mode_new = std::exchange(mode_, mode) != mode;
+    const std::uint64_t version = set_.models_version();
+    const bool has_changed = std::exchange(models_version_, version) != version || is_mode_new;
     pump();
     // Their deadlines have moved, or there is nothing left to wait for.
-    if (has_changed) {
-        for (Waiter* waiter : waiters_)
-            waiter->wake.cancel();
+    for (Waiter* waiter : waiters_) {
+        const Ticket& ticket = waiter->ticket;
+        const bool is_concerned =
+            has_changed || (!ticket.not_serving.empty() && mode_of(ticket, now) != ticket.mode);
+        if (is_concerned) waiter->wake.cancel();
     }
 }
 

@@ -48,7 +48,8 @@ struct Ticket {
     std::int64_t prompt_tokens = 0;       // estimate
     std::int64_t output_tokens = 0;       // expected, all sequences
     std::int64_t output_tokens_kept = 0;  // KV room asked for beside the prompt, each sequence
-    std::string model;
+    std::string model;                    // as the client names it; empty: any
+    std::string served_model;             // what averages are kept under
     KeyId key = kAnonymousKey;
     std::shared_ptr<const Boundaries> boundaries;  // null: nothing to match
     std::vector<InstanceRef> excluded;             // those that failed this request
@@ -56,7 +57,14 @@ struct Ticket {
     /// The deadline of shutdown has passed or the client has left.
     bool is_cancelled = false;
 
-    Waiter* waiter = nullptr;  // the dispatcher's own: set while it waits
+    // The dispatcher's own.
+    Waiter* waiter = nullptr;              // set while it waits
+    std::vector<InstanceRef> not_serving;  // as of `models_version`
+    std::uint64_t models_version = 0;
+    std::optional<FleetMode> mode;  // of those that may serve its model, since `mode_since`
+    Clock::time_point mode_since;
+    Clock::time_point waiting_since;  // as if the wait had had no breaks
+    Clock::time_point left_at;        // when it last went to a replica
 };
 
 /// The right to use a replica for one attempt. Destroying it gives charge and permit back and lets
@@ -158,12 +166,15 @@ public:
     [[nodiscard]] int computed_retry_after_s();
     /// What one is told who found nothing ready: the launcher's estimate where there is one.
     [[nodiscard]] int retry_when_ready_s() const;
-    /// Counts and returns the error of a refused request.
-    proto::ApiError refuse(RejectReason reason);
+    /// Counts and returns the error of a refused request, which may have named its model.
+    proto::ApiError refuse(RejectReason reason, const std::string& model = {});
 
 private:
     friend class Grant;
-    [[nodiscard]] std::optional<RejectReason> overdue(const Ticket& ticket, Clock::time_point now,
+    static void begin_wait(Ticket& ticket, Clock::time_point now);
+    void learn_servers(Ticket& ticket) const;
+    [[nodiscard]] FleetMode mode_of(const Ticket& ticket, Clock::time_point now) const;
+    [[nodiscard]] std::optional<RejectReason> overdue(Ticket& ticket, Clock::time_point now,
                                                       Clock::time_point& deadline);
     [[nodiscard]] std::size_t room_now() const;
     void on_fleet_change();
@@ -188,7 +199,7 @@ private:
     std::list<Waiter*> waiters_;
     std::list<Grant*> grants_;
     FleetMode mode_ = FleetMode::kNone;
-    Clock::time_point mode_since_;
+    std::uint64_t models_version_ = 0;  // that those who wait have heard of
     bool is_draining_ = false;
     boost::asio::steady_timer stagger_;  // runs while a long prefill waits for another's start
     bool is_staggering_ = false;

@@ -44,6 +44,7 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
               .output_tokens = job_.output_tokens,
               .output_tokens_kept = job_.output_tokens_kept,
               .model = job_.model,
+              .served_model = job_.served_model,
               .key = job_.key,
               .boundaries = job_.boundaries},
       body_(std::make_shared<const std::string>(std::move(exchange.request().body))),
@@ -96,9 +97,7 @@ asio::awaitable<void> Generation::run_attempts() {
             CutAnswer refusal = cut_answer();
             if (cut_ == Cut::kNone) {
                 refusal.error = std::move(granted.error());
-                refusal.outcome = refusal.error.code == proto::ErrorCode::kReplicaLost
-                                      ? Outcome::kUpstreamError
-                                      : Outcome::kRejected;
+                refusal.outcome = outcome_of(refusal.error.code);
             } else if (cut_ == Cut::kShutdown) {
                 refusal.error = services_.dispatcher.refuse(RejectReason::kDraining);
             }
@@ -388,7 +387,7 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
     record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens);
     record_.cached_tokens = std::min(header_number(response.headers, proto::kHeaderCachedTokens),
                                      record_.prompt_tokens);
-    services_.estimator.on_prompt(job_.model, job_.prompt_bytes, record_.prompt_tokens);
+    services_.estimator.on_prompt(job_.served_model, job_.prompt_bytes, record_.prompt_tokens);
     Placement::FirstToken first{.is_timely = job_.is_stream};
     if (!response.headers.get(proto::kHeaderCachedTokens).empty()) {
         const Replica* replica = services_.set.find(grant.replica.index);
@@ -425,6 +424,17 @@ bool Generation::has_died(InstanceRef instance) const {
     const Replica* replica = services_.set.find(instance.index);
     return replica == nullptr || replica->life != instance.life ||
            replica->state == ReplicaState::kDown;
+}
+
+Outcome Generation::outcome_of(proto::ErrorCode refusal) const {
+    switch (refusal) {
+        case proto::ErrorCode::kReplicaLost:
+            return Outcome::kUpstreamError;
+        case proto::ErrorCode::kModelNotFound:
+            return Outcome::kClientError;
+        default:
+            return Outcome::kRejected;
+    }
 }
 
 Outcome Generation::outcome_of(int status) const {

@@ -75,7 +75,8 @@ struct Services {
 struct GenerationJob {
     std::string target;                    // path
     std::shared_ptr<const Caller> caller;  // whose it is; null in tests: anonymous
-    std::string model;
+    std::string model;                     // as the client names it; empty: any
+    std::string served_model;  // what that stands for: averages and prefixes are kept under it
     bool is_stream = false;
     int priority = 0;
     int sequences = 1;
@@ -136,6 +137,7 @@ private:
                                                  const proto::UpstreamResponse& response) const;
     [[nodiscard]] bool is_replica_lost(const Grant& grant) const { return has_died(grant.replica); }
     [[nodiscard]] Outcome outcome_of(int status) const;
+    [[nodiscard]] Outcome outcome_of(proto::ErrorCode refusal) const;
     void on_first_byte(Grant& grant, const proto::UpstreamResponse& response);
     void on_client_gone();
     void cut(Cut why);

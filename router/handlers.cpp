@@ -34,15 +34,8 @@ bool is_json(std::string_view content_type) {
 }
 
 proto::Result<void> check_model(const ReplicaSet& set, const std::string& model) {
-    if (model.empty() || set.is_model_known(model)) return {};
-    std::string names;
-    for (const std::string& name : set.model_names()) {
-        names += (names.empty() ? "" : ", ") + name;
-    }
-    return proto::fail(
-        proto::ErrorCode::kModelNotFound,
-        "The model '" + proto::printable(model) + "' does not exist. Available: " + names + ".",
-        "model");
+    if (set.is_model_known(model)) return {};
+    return tl::unexpected(unknown_model(set, model));
 }
 
 /// KV room a request must find for its answer before it starts; a longer one finds more as it runs.
@@ -55,6 +48,7 @@ GenerationJob job_of(const proto::GenerationRequest& request, int header_priorit
                      const JobContext& context) {
     GenerationJob job;
     job.model = request.model;
+    job.served_model = context.names ? context.names->of(request.model) : request.model;
     job.is_stream = request.stream;
     job.priority = request.priority.value_or(header_priority);
     job.sequences = request.n;
@@ -66,11 +60,12 @@ GenerationJob job_of(const proto::GenerationRequest& request, int header_priorit
     return job;
 }
 
-BoundaryOptions boundary_options(const JobContext& context, std::int64_t prompt_tokens) {
+BoundaryOptions boundary_options(const JobContext& context, const GenerationJob& job) {
     const bool is_isolated = context.isolates_keys && context.caller;
     return {.key = context.hash_key,
+            .model = job.served_model,
             .isolate = is_isolated ? std::string_view(context.caller->name) : std::string_view(),
-            .prompt_tokens = prompt_tokens};
+            .prompt_tokens = job.prompt_tokens};
 }
 
 proto::Result<GenerationJob> parse_chat_job(const proto::HttpRequest& request, int priority,
@@ -79,12 +74,12 @@ proto::Result<GenerationJob> parse_chat_job(const proto::HttpRequest& request, i
     if (!chat) return tl::unexpected(chat.error());
     GenerationJob job = job_of(*chat, priority, context);
     job.prompt_bytes = request.body.size();
-    job.prompt_tokens = estimator.prompt_tokens(job.model, job.prompt_bytes);
+    job.prompt_tokens = estimator.prompt_tokens(job.served_model, job.prompt_bytes);
     job.output_tokens =
-        estimator.output_tokens(job.model, job.key, chat->max_tokens, job.sequences);
+        estimator.output_tokens(job.served_model, job.key, chat->max_tokens, job.sequences);
     job.output_tokens_kept = output_kept(chat->max_tokens);
-    job.boundaries = std::make_shared<const Boundaries>(
-        boundaries_of(*chat, boundary_options(context, job.prompt_tokens)));
+    job.boundaries =
+        std::make_shared<const Boundaries>(boundaries_of(*chat, boundary_options(context, job)));
     return job;
 }
 
@@ -97,7 +92,7 @@ proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& requ
     for (const proto::Prompt& prompt : completion->prompts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
             job.prompt_bytes += text->size();
-            job.prompt_tokens += estimator.prompt_tokens(job.model, text->size());
+            job.prompt_tokens += estimator.prompt_tokens(job.served_model, text->size());
         } else {  // token ids are exact
             job.prompt_tokens +=
                 static_cast<std::int64_t>(std::get<std::vector<std::int32_t>>(prompt).size());
@@ -105,10 +100,10 @@ proto::Result<GenerationJob> parse_completion_job(const proto::HttpRequest& requ
     }
     job.sequences *= static_cast<int>(completion->prompts.size());
     job.output_tokens =
-        estimator.output_tokens(job.model, job.key, completion->max_tokens, job.sequences);
+        estimator.output_tokens(job.served_model, job.key, completion->max_tokens, job.sequences);
     job.output_tokens_kept = output_kept(completion->max_tokens);
     job.boundaries = std::make_shared<const Boundaries>(
-        boundaries_of(*completion, boundary_options(context, job.prompt_tokens)));
+        boundaries_of(*completion, boundary_options(context, job)));
     return job;
 }
 
@@ -262,6 +257,7 @@ asio::awaitable<void> Handlers::generate(proto::HttpExchange& exchange) {
     const std::shared_ptr<Admission> admission = admission_of(exchange.request().ticket);
     const JobContext context{.hash_key = services_.hash_key,
                              .caller = admission->caller,
+                             .names = services_.set.served_names(),
                              .isolates_keys = services_.config.affinity_isolate_keys};
     std::optional<proto::Result<GenerationJob>> read;
     if (exchange.request().body.size() > kParseInlineBytesMax) {

@@ -22,9 +22,10 @@ namespace router {
 
 /// What a job depends on beside the request itself.
 struct JobContext {
-    SipKey hash_key;                       // for the boundaries of the prompt
-    std::shared_ptr<const Caller> caller;  // null: anonymous
-    bool isolates_keys = false;            // prompts of different keys never match
+    SipKey hash_key;                           // for the boundaries of the prompt
+    std::shared_ptr<const Caller> caller;      // null: anonymous
+    std::shared_ptr<const ServedNames> names;  // null: a model is called as the request names it
+    bool isolates_keys = false;                // prompts of different keys never match
 };
 
 class Handlers {

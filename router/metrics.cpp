@@ -38,8 +38,9 @@ constexpr std::array<std::string_view, kOutcomeCount> kOutcomeNames = {
     "drained"};
 constexpr std::array<std::string_view, kPhaseCount> kPhaseNames = {"queued", "prefill", "decode"};
 constexpr std::array<std::string_view, kRejectReasonCount> kRejectNames = {
-    "queue_full",       "queue_timeout",  "no_replica_ready", "draining",    "bodies_full",
-    "attempts_used_up", "key_queue_full", "key_bodies_full",  "passes_full", "key_passes_full"};
+    "queue_full",  "queue_timeout",    "no_replica_ready", "draining",
+    "bodies_full", "attempts_used_up", "key_queue_full",   "key_bodies_full",
+    "passes_full", "key_passes_full",  "model_gone"};
 constexpr std::array<std::string_view, kReloadCount> kReloadNames = {"keys", "admin_keys", "tls"};
 constexpr std::array<std::string_view, kRetryReasonCount> kRetryNames = {"refused", "lost", "busy"};
 constexpr std::array<std::string_view, kAttemptOutcomeCount> kAttemptNames = {

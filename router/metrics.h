@@ -70,9 +70,10 @@ enum class RejectReason : std::uint8_t {
     kKeyQueueFull,  // the key's half of the queue, or of the memory for bodies
     kKeyBodiesFull,
     kPassesFull,  // of what needs no queue
-    kKeyPassesFull
+    kKeyPassesFull,
+    kModelGone  // while it waited, the last replica that might serve its model came back without
 };
-inline constexpr std::size_t kRejectReasonCount = 10;
+inline constexpr std::size_t kRejectReasonCount = 11;
 
 /// What can be read again while the process runs.
 enum class Reload : std::uint8_t { kKeys, kAdminKeys, kTls };

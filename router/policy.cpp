@@ -19,12 +19,15 @@ struct Option {
     Candidate* candidate = nullptr;
 };
 
+bool is_among(const std::vector<InstanceRef>& list, const ReplicaView& replica) {
+    return std::find(list.begin(), list.end(), replica.ref()) != list.end();
+}
+
 Obstacle why_no_candidate(const ReplicaView& replica, const Demand& demand) {
     if (replica.state != ReplicaState::kReady) return Obstacle::kNotReady;
+    if (is_among(demand.not_serving, replica)) return Obstacle::kModel;
     if (replica.is_shut) return Obstacle::kBreaker;
-    const bool is_excluded = std::find(demand.excluded.begin(), demand.excluded.end(),
-                                       replica.ref()) != demand.excluded.end();
-    return is_excluded ? Obstacle::kExcluded : Obstacle::kNone;
+    return is_among(demand.excluded, replica) ? Obstacle::kExcluded : Obstacle::kNone;
 }
 
 std::int64_t matched_on(const Demand& demand, const ReplicaView& replica) {
@@ -39,13 +42,15 @@ bool have_blocks(const ReplicaView& replica, const CostQuestion& question) {
     return replica.blocks_used + blocks_for(replica, question) <= replica.blocks_total;
 }
 
-/// The replica kept for interactive requests: the READY one that has least to prefill.
+/// The replica kept for interactive requests: the READY one that has least to prefill, of those
+/// that serve the model.
 const ReplicaView* light_replica(const Snapshot& snapshot, const Demand& demand) {
     if (!snapshot.big.is_interactive || demand.waited >= snapshot.big.light_hold) return nullptr;
     const ReplicaView* light = nullptr;
     int ready = 0;
     for (const ReplicaView& replica : snapshot.replicas) {
         if (replica.state != ReplicaState::kReady || replica.is_shut) continue;
+        if (is_among(demand.not_serving, replica)) continue;
         ++ready;
         // Among equals the one with the fewest long prompts, so that the role does not wander.
         const auto rank = [](const ReplicaView& one) {
@@ -155,8 +160,8 @@ std::string_view name_of(Reason reason) {
 
 std::string_view name_of(Obstacle obstacle) {
     static constexpr std::array<std::string_view, kObstacleCount> kNames = {
-        "none",  "not_ready", "breaker", "excluded", "reserved", "saturated",
-        "slots", "kv_blocks", "big_cap", "light",    "stagger"};
+        "none",      "not_ready", "model",     "breaker", "excluded", "reserved",
+        "saturated", "slots",     "kv_blocks", "big_cap", "light",    "stagger"};
     return kNames.at(static_cast<std::size_t>(obstacle));
 }
 

@@ -1,8 +1,9 @@
 // Which replica takes a request: a pure function of a snapshot. No clock, no socket, no randomness.
 //
-//   all replicas ──▶ candidates (READY, not failed by this request) ──▶ startable ──▶ cheapest
-//                                         │ cheaper than all of those
-//                                         └ that can start: held for it, at most 2 s
+//   all replicas ──▶ candidates (READY, serve the model, not failed by this request)
+//                        └──▶ startable ──▶ cheapest
+//                         │ cheaper than all of those
+//                         └ that can start: held for it, at most 2 s
 //
 // The cost is in seconds (cost.h). Ties, within 1 % or 2 ms, go to fewer sequences, then to the
 // longest since its last dispatch. Least-loaded is the same choice with no match anywhere, so
@@ -48,6 +49,7 @@ enum class Obstacle : std::uint8_t {
     kNone,
     // no candidate at all
     kNotReady,
+    kModel,  // it serves other models, or has not said which
     kBreaker,
     kExcluded,
     // candidates
@@ -59,7 +61,7 @@ enum class Obstacle : std::uint8_t {
     kLight,    // kept for interactive requests
     kStagger,  // another long prefill began a moment ago
 };
-inline constexpr int kObstacleCount = 11;
+inline constexpr int kObstacleCount = 12;
 [[nodiscard]] std::string_view name_of(Obstacle obstacle);
 
 /// One replica as the decision saw it.

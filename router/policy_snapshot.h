@@ -105,6 +105,8 @@ struct Match {
 struct Demand {
     int sequences = 1;                  // `n`
     std::vector<InstanceRef> excluded;  // those that failed this request
+    /// Those of which it is not known that they serve its model; empty where all serve one.
+    std::vector<InstanceRef> not_serving;
     std::int64_t prompt_tokens = 1;
     std::int64_t output_tokens_kept = 0;   // KV room asked for beside the prompt: min(max, 256)
     std::vector<Match> matches;            // at most one a replica

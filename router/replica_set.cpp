@@ -69,6 +69,7 @@ Replica& ReplicaSet::add_fixed(const std::string& url, proto::Endpoint endpoint,
     replica.url = url;
     replica.endpoint = std::move(endpoint);
     replica.watched_since = replica.state_since = now;
+    ++models_version_;
     return replica;
 }
 
@@ -86,6 +87,7 @@ bool ReplicaSet::announce(const proto::ReplicaAnnouncement& announcement, Clock:
         return false;
     }
     const bool was_ready = replica.announced == proto::ReplicaState::kReady && !is_new;
+    ++models_version_;
     replica.url = announcement.url;
     replica.endpoint = url->endpoint;
     replica.announced = announcement.state;
@@ -121,6 +123,7 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
         }
     }
     if (is_new) start_instance(replica, status.instance, now);
+    if (!replica.status || replica.status->model != status.model) ++models_version_;
     // A poll repeats the number of the last event; only an older one is out of order.
     const bool is_behind = replica.seq && status.seq < *replica.seq;
     if (is_behind && *replica.seq - status.seq <= kSeqBehindMax) return Report::kStale;
@@ -210,6 +213,7 @@ void ReplicaSet::remove(int index, Clock::time_point now) {
     Replica removed = std::move(node.mapped());
     removed.state = ReplicaState::kDown;
     removed.state_since = now;
+    on_models_changed();
     if (on_instance_end) on_instance_end({removed.index, removed.life});
     if (removed.account && on_lost) on_lost(removed, removed.account);
     if (on_change) on_change();
@@ -265,6 +269,16 @@ void ReplicaSet::on_info(int index, ReplicaInfo info) {
     Replica* replica = find(index);
     if (replica == nullptr || info.instance != replica->instance()) return;
     replica->info = std::move(info);
+    on_models_changed();
+    if (on_change) on_change();
+}
+
+void ReplicaSet::on_info_missing(int index, const std::string& instance) {
+    Replica* replica = find(index);
+    if (replica == nullptr || instance != replica->instance() || replica->is_info_missing) return;
+    replica->is_info_missing = true;
+    ++models_version_;
+    if (on_change) on_change();
 }
 
 void ReplicaSet::tick(Clock::time_point now) {
@@ -330,9 +344,10 @@ int ReplicaSet::usable_slots(const Replica& replica, int slots, Clock::time_poin
     return 1 + static_cast<int>(share * (slots - 1));
 }
 
-FleetMode ReplicaSet::mode(Clock::time_point now) const {
+FleetMode ReplicaSet::mode_for(const std::string& model, Clock::time_point now) const {
     FleetMode mode = FleetMode::kNone;
     for (const auto& [index, replica] : replicas_) {
+        if (serving(replica, model) == Serving::kNo) continue;
         const bool died_just_now = replica.state == ReplicaState::kDown && replica.is_announced &&
                                    now - replica.state_since < kDeathGrace;
         if (replica.state == ReplicaState::kReady) return FleetMode::kServing;
@@ -385,61 +400,6 @@ std::int64_t ReplicaSet::context_tokens_max() const {
     return most;
 }
 
-std::vector<std::string> ReplicaSet::model_names() const {
-    std::vector<std::string> names;
-    const auto add = [&names](const std::string& name) {
-        if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
-            names.push_back(name);
-        }
-    };
-    for (const auto& [index, replica] : replicas_) {
-        if (!replica.info) continue;
-        for (const std::string& name : replica.info->model_names)
-            add(name);
-    }
-    return names;
-}
-
-std::string ReplicaSet::served_name(const std::string& name) const {
-    for (const auto& [index, replica] : replicas_) {
-        if (!replica.info || replica.info->model_names.empty()) continue;
-        const std::vector<std::string>& names = replica.info->model_names;
-        if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) {
-            return names.front();
-        }
-    }
-    return name;
-}
-
-bool ReplicaSet::is_model_known(const std::string& name) const {
-    const std::vector<std::string> names = model_names();
-    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::vector<std::string> ReplicaSet::model_entries() const {
-    std::vector<std::string> ids;
-    std::vector<std::string> entries;
-    for (const auto& [index, replica] : replicas_) {
-        if (!replica.info) continue;
-        for (const auto& [id, entry] : replica.info->model_entries) {
-            if (std::find(ids.begin(), ids.end(), id) != ids.end()) continue;
-            ids.push_back(id);
-            entries.push_back(entry);
-        }
-    }
-    return entries;
-}
-
-std::optional<std::string> ReplicaSet::model_entry(const std::string& id) const {
-    for (const auto& [index, replica] : replicas_) {
-        if (!replica.info) continue;
-        for (const auto& [entry_id, entry] : replica.info->model_entries) {
-            if (entry_id == id) return entry;
-        }
-    }
-    return std::nullopt;
-}
-
 void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     const ReplicaState state = derive_state(replica, now);
     if (state == replica.state) return;
@@ -454,6 +414,7 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     if (was_working && (state == ReplicaState::kDown || state == ReplicaState::kStarting)) {
         replica.died_at = now;
     }
+    ++models_version_;
     replica.state = state;
     replica.state_since = now;
     if (state == ReplicaState::kReady && !replica.ready_since) replica.ready_since = now;
@@ -503,6 +464,8 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     replica.seq.reset();
     replica.breaker.reset();
     replica.is_gone = false;
+    replica.is_info_missing = false;
+    ++models_version_;
     replica.saturated_until.reset();
     replica.saturated_at.reset();
     replica.watched_since = now;

@@ -88,6 +88,7 @@ struct Replica {
     std::optional<Clock::time_point> died_at;
     std::uint64_t last_dispatch = 0;
     std::optional<ReplicaInfo> info;  // kept over a restart until the new one is read
+    bool is_info_missing = false;     // of this instance: it was asked and had none to give
 
     [[nodiscard]] std::string instance() const { return account ? account->instance() : ""; }
 };
@@ -98,6 +99,20 @@ enum class FleetMode : std::uint8_t {
     kStarting,   // none is, but one is on its way
     kUncertain,  // none is, but one may be back in a moment: SUSPECT, or died just now
     kNone,       // all DOWN or DRAINING
+};
+
+/// Whether a replica serves a model of a given name. Nobody is sent work on a guess; a request for
+/// which somebody's answer is still open waits for it.
+enum class Serving : std::uint8_t { kNo, kYes, kUnknown };
+
+/// What an answer calls the model that a request named so, or did not name: an alias stands for a
+/// served name, none for the first one. A value, so that any thread may hold one.
+struct ServedNames {
+    std::string first;
+    std::map<std::string, std::string> by_name;  // aliases and served names
+
+    /// As it is while it is not known.
+    [[nodiscard]] const std::string& of(const std::string& name) const;
 };
 
 /// An announced replica that died may come back STARTING; so long nobody is sent away.
@@ -133,6 +148,8 @@ public:
     /// It answered 429 or 503: full until `until` or until a later report shows room.
     void on_saturated(int index, Clock::time_point until, Clock::time_point now);
     void on_info(int index, ReplicaInfo info);
+    /// That instance was asked for its /info and gave none: it decides itself what it serves.
+    void on_info_missing(int index, const std::string& instance);
     /// An operator wants no new work there, or wants it again. False when it was so already.
     bool set_drain(int index, bool is_drained, Clock::time_point now);
     /// It is to be drained and then removed. False when that was so already.
@@ -157,7 +174,9 @@ public:
     Replica* find(int index);
     const std::map<int, Replica>& replicas() const { return replicas_; }
     [[nodiscard]] Snapshot snapshot(int dispatch_ahead, Clock::time_point now) const;
-    [[nodiscard]] FleetMode mode(Clock::time_point now) const;
+    [[nodiscard]] FleetMode mode(Clock::time_point now) const { return mode_for("", now); }
+    /// The same for a request that names its model: of the replicas that serve it or may.
+    [[nodiscard]] FleetMode mode_for(const std::string& model, Clock::time_point now) const;
     [[nodiscard]] int slots_total() const;
     /// Tokens and rates of READY replicas, for Retry-After; the queue's own come on top.
     [[nodiscard]] Backlog backlog() const;
@@ -167,11 +186,19 @@ public:
 
     /// Served names and aliases, without repetition; empty while nothing is known.
     [[nodiscard]] std::vector<std::string> model_names() const;
-    /// What an answer calls the model that a request named so, or did not name: an alias stands for
-    /// a served name, none for the first. As it is while nothing is known.
-    [[nodiscard]] std::string served_name(const std::string& name) const;
-    /// True also while nothing is known: then the replica decides.
+    /// As they are known now; never null.
+    [[nodiscard]] std::shared_ptr<const ServedNames> served_names() const { return served_names_; }
+    [[nodiscard]] const std::string& served_name(const std::string& name) const {
+        return served_names_->of(name);
+    }
+    /// True also while nothing is known, or not of every replica that is there or on its way.
     [[nodiscard]] bool is_model_known(const std::string& name) const;
+    /// An empty name is served by all.
+    [[nodiscard]] Serving serving(const Replica& replica, const std::string& name) const;
+    /// Those of which it is not known that they serve it. Good until models_version() changes.
+    [[nodiscard]] std::vector<InstanceRef> not_serving(const std::string& name) const;
+    /// Changes whenever serving() may answer otherwise than before.
+    [[nodiscard]] std::uint64_t models_version() const { return models_version_; }
     /// JSON objects of /v1/models, one per id.
     [[nodiscard]] std::vector<std::string> model_entries() const;
     [[nodiscard]] std::optional<std::string> model_entry(const std::string& id) const;
@@ -184,6 +211,7 @@ public:
     std::function<void(InstanceRef)> on_instance_end;
 
 private:
+    void on_models_changed();
     void look_for_holder(Replica& replica, const std::string& instance);
     void refresh(Replica& replica, Clock::time_point now);
     void keep_a_way_in();
@@ -198,6 +226,11 @@ private:
     std::map<int, Replica> replicas_;
     int index_next_ = 0;  // above all there ever were
     std::uint64_t dispatches_ = 0;
+    std::uint64_t models_version_ = 1;
+    std::shared_ptr<const ServedNames> served_names_ = std::make_shared<ServedNames>();
 };
+
+/// 404: the model does not exist; names those that do.
+[[nodiscard]] proto::ApiError unknown_model(const ReplicaSet& set, const std::string& name);
 
 }  // namespace router

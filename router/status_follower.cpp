@@ -239,9 +239,16 @@ asio::awaitable<void> StatusFollower::read_info(Watch& watch) {
         proto::HttpClientRequest request = get(watch, targets[i]);
         request.cancel = nullptr;
         auto response = co_await client_.request(endpoint, std::move(request));
-        if (!response || response->status != 200) co_return;
+        const bool is_there = response && response->status == 200;
+        if (!is_there) {
+            set_.on_info_missing(watch.index, instance);
+            co_return;
+        }
         auto body = co_await response->read_all(kInfoBytesMax);
-        if (!body) co_return;
+        if (!body) {
+            set_.on_info_missing(watch.index, instance);
+            co_return;
+        }
         texts[i] = std::move(*body);
     }
     set_.on_info(watch.index, parse_info(instance, texts[0], texts[1]));

@@ -81,7 +81,6 @@ TEST(BoundariesTest, WhateverIsRenderedMatters) {
         chat(kHello, R"(,"reasoning_effort":"low")"),
         chat(kHello, R"(,"chat_template_kwargs":{"a":1})"),
         chat(kHello, R"(,"tools":[{"type":"function","function":{"name":"f"}}])"),
-        R"({"model":"other","messages":[)" + kHello + "]}",
     };
     std::vector<std::uint64_t> last;
     for (const std::string& body : bodies)
@@ -91,6 +90,15 @@ TEST(BoundariesTest, WhateverIsRenderedMatters) {
             EXPECT_NE(last[i], last[j]) << bodies[i] << bodies[j];
     }
     EXPECT_NE(hashes_of(chat(kHello), {.isolate = "alice"}), hashes_of(chat(kHello)));
+    EXPECT_NE(hashes_of(chat(kHello), {.model = "other"}), hashes_of(chat(kHello)));
+}
+
+TEST(BoundariesTest, TheServedNameCountsAndNotTheNameInTheRequest) {
+    const std::string alias = R"({"model":"default","messages":[)" + kHello + "]}";
+    const std::string nameless = R"({"messages":[)" + kHello + "]}";
+    const auto plain = hashes_of(chat(kHello), {.model = "foal"});
+    EXPECT_EQ(hashes_of(alias, {.model = "foal"}), plain);
+    EXPECT_EQ(hashes_of(nameless, {.model = "foal"}), plain);
 }
 
 TEST(BoundariesTest, ReasoningAndToolCallsOfAnAnswerArePartOfIt) {

@@ -230,6 +230,26 @@ TEST_F(DispatcherTest, WhenEveryReplicaHasFailedTheRequestItIsLost) {
     EXPECT_EQ((**outcome)->replica.index, 1);
 }
 
+TEST_F(DispatcherTest, TheTimeOnAReplicaThatFailedIsNoPartOfTheWait) {
+    config.queue_wait = std::chrono::minutes(2);
+    add_replica();
+    add_replica();
+    Ticket ticket;
+    std::optional<Outcome> outcome;
+    acquire(ticket, outcome);
+    ASSERT_TRUE(outcome && *outcome);
+    // It has been there for an hour when it fails.
+    ticket.excluded = {(**outcome)->replica};
+    outcome.reset();
+    ticket.in_front = true;
+    for (auto* time : {&ticket.arrival, &ticket.left_at, &ticket.waiting_since, &ticket.mode_since})
+        *time -= std::chrono::hours(1);
+    asio::co_spawn(loop, dispatcher.acquire(ticket),
+                   [&outcome](std::exception_ptr, Outcome one) { outcome = std::move(one); });
+    turn();
+    ASSERT_TRUE(outcome && outcome->has_value()) << "it waited for no time at all";
+}
+
 TEST_F(DispatcherTest, ALostReplicaTellsTheAttemptsThatWaitForTheirFirstByte) {
     add_replica();
     add_replica();

@@ -96,6 +96,25 @@ TEST(PolicyTest, OnlyReadyReplicasTakeNewWork) {
     EXPECT_EQ(choose({}, {}).verdict, Verdict::kUnavailable);
 }
 
+TEST(PolicyTest, AReplicaOfAnotherModelIsNoCandidateHoweverIdleItIs) {
+    Snapshot snapshot{.replicas = {ready(0), ready(1)}};
+    snapshot.replicas[1].queued_tokens = 5000;
+    Demand demand = prompt_of(100);
+    demand.not_serving = {{0, 1}};
+    const Decision decision = choose(snapshot, demand);
+    EXPECT_EQ(decision.replica, (InstanceRef{1, 1}));
+    EXPECT_EQ(decision.reason, Reason::kOnly);
+    EXPECT_EQ(decision.find({0, 1})->obstacle, Obstacle::kModel);
+    EXPECT_FALSE(decision.find({0, 1})->is_candidate());
+    demand.not_serving.push_back({1, 1});
+    EXPECT_EQ(choose(snapshot, demand).verdict, Verdict::kUnavailable);
+    // The only one of its model is not kept free of its long prompts.
+    snapshot.big.is_interactive = true;
+    demand = prompt_of(10'000);
+    demand.not_serving = {{0, 1}};
+    EXPECT_EQ(choose(snapshot, demand).verdict, Verdict::kDispatch);
+}
+
 TEST(PolicyTest, AnOpenBreakerIsNoCandidateAndATrialSaysSo) {
     Snapshot snapshot{.replicas = {ready(0), ready(1)}};
     snapshot.replicas[0].is_shut = true;

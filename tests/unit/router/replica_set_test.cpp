@@ -319,6 +319,64 @@ TEST(ReplicaSetTest, ModelsAreMergedWithoutRepetition) {
     EXPECT_FALSE(set.model_entry("default"));
 }
 
+TEST(ReplicaSetTest, WhoServesAModelIsKnownFromInfoAndBeforeThatFromReports) {
+    ReplicaSet set = ready_set();
+    const auto serves = [&set](const std::string& name) { return set.serving(*set.find(0), name); };
+    EXPECT_EQ(serves(""), Serving::kYes) << "whatever it is";
+    EXPECT_EQ(serves("foal"), Serving::kUnknown) << "its report named no model";
+    EXPECT_TRUE(set.not_serving("").empty());
+    EXPECT_EQ(set.not_serving("foal").size(), 1U) << "nobody is sent on a guess";
+    set.on_info(0, {.instance = kFirst, .model_names = {"foal", "default"}});
+    EXPECT_EQ(serves("default"), Serving::kYes);
+    EXPECT_EQ(serves("mare"), Serving::kNo);
+
+    // Its next life: the same model has the same names, another one has yet to say its own.
+    proto::ReplicaStatus same = report(kSecond, 1);
+    same.model = "foal";
+    (void)set.on_report(0, same, kStart);
+    EXPECT_EQ(serves("foal"), Serving::kYes);
+    EXPECT_EQ(serves("default"), Serving::kYes);
+    EXPECT_EQ(serves("mare"), Serving::kUnknown);
+    proto::ReplicaStatus other = report("0000000000000003", 1);
+    other.model = "mare";
+    (void)set.on_report(0, other, kStart);
+    EXPECT_EQ(serves("mare"), Serving::kYes);
+    EXPECT_EQ(serves("foal"), Serving::kUnknown);
+    EXPECT_TRUE(set.is_model_known("foal")) << "it may be another name of it";
+    set.on_info(0, {.instance = "0000000000000003", .model_names = {"mare"}});
+    EXPECT_EQ(serves("foal"), Serving::kNo);
+    EXPECT_FALSE(set.is_model_known("foal"));
+}
+
+TEST(ReplicaSetTest, AReplicaThatCannotSayItsModelsDecidesItself) {
+    ReplicaSet set = ready_set();
+    const std::uint64_t before = set.models_version();
+    set.on_info_missing(0, "someone else");
+    EXPECT_EQ(set.serving(*set.find(0), "foal"), Serving::kUnknown);
+    set.on_info_missing(0, kFirst);
+    EXPECT_EQ(set.serving(*set.find(0), "foal"), Serving::kYes);
+    EXPECT_NE(set.models_version(), before);
+    (void)set.on_report(0, report(kSecond, 1), kStart);
+    EXPECT_EQ(set.serving(*set.find(0), "foal"), Serving::kUnknown) << "another process";
+    set.on_info(0, {.instance = kSecond});
+    EXPECT_EQ(set.serving(*set.find(0), "foal"), Serving::kYes) << "it named none";
+}
+
+TEST(ReplicaSetTest, TheModeForAModelIsThatOfItsReplicas) {
+    ReplicaSet set = ready_set();
+    set.add_fixed("http://127.0.0.1:8102", {"127.0.0.1", 8102}, kStart);
+    (void)set.on_report(1, report(kSecond, 1), kStart);
+    set.on_info(0, {.instance = kFirst, .model_names = {"a"}});
+    set.on_info(1, {.instance = kSecond, .model_names = {"b"}});
+    EXPECT_EQ(set.mode_for("b", kStart), FleetMode::kServing);
+    set.on_gone(1, kStart);
+    EXPECT_EQ(set.mode_for("b", kStart), FleetMode::kNone);
+    EXPECT_EQ(set.mode_for("a", kStart), FleetMode::kServing);
+    EXPECT_EQ(set.mode(kStart), FleetMode::kServing);
+    EXPECT_TRUE(set.is_model_known("b")) << "it may come back";
+    EXPECT_EQ(set.served_name(""), "a");
+}
+
 TEST(ReplicaSetTest, ANewReplicaRisesToItsSlotsWhileAnotherOneIsThere) {
     ReplicaSet set({.silence_down = seconds(600)}, seconds(30));
     set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);
