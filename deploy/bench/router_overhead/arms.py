@@ -13,6 +13,7 @@ import urllib.request
 
 RUST_ROUTERS = {"sglang-router": "0.3.2", "vllm-router": "0.1.17"}  # PyPI
 START_S = 60
+SETTLE_S = 1.0
 
 
 class NotBuilt(Exception):
@@ -168,6 +169,19 @@ backend replicas
         except OSError:
             return False
 
+    def pause(self) -> None:
+        """What is not measured must not run: under SCHED_RR an idle program's housekeeping holds the core for 20 ms."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+        time.sleep(SETTLE_S)  # what has gathered meanwhile is done by then
+        end = time.monotonic() + START_S
+        while not self._answers():
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.name} did not come back: {self._last_words()}")
+            time.sleep(0.2)
+
     def processes(self) -> list[int]:
         """All processes of this arm: they share its session."""
         found = []
@@ -206,6 +220,7 @@ backend replicas
         if self.process is None:
             return
         try:
+            os.killpg(self.process.pid, signal.SIGCONT)
             os.killpg(self.process.pid, signal.SIGTERM)
             self.process.wait(5)
         except ProcessLookupError:
