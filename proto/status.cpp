@@ -51,6 +51,7 @@ std::string to_json(const ReplicaStatus& status) {
         {"kv_blocks_free", status.kv_blocks_free},
         {"kv_blocks_total", status.kv_blocks_total},
         {"block_tokens", status.block_tokens},
+        {"gpus", status.gpus},
         {"prefill_tokens_per_s", status.prefill_tokens_per_s},
         {"decode_tokens_per_s", status.decode_tokens_per_s},
         {"longest_step_ms", status.longest_step_ms},
@@ -85,6 +86,7 @@ Result<ReplicaStatus> parse_replica_status(std::string_view text) {
     read_count("kv_blocks_free", status.kv_blocks_free, kReportedBlocksMax);
     read_count("kv_blocks_total", status.kv_blocks_total, kReportedBlocksMax);
     read_count("block_tokens", status.block_tokens, kReportedBlockTokensMax);
+    read_count("gpus", status.gpus, kReportedGpusMax);
     read_count("prefill_tokens_per_s", status.prefill_tokens_per_s, kReportedTokensPerSecondMax);
     read_count("decode_tokens_per_s", status.decode_tokens_per_s, kReportedTokensPerSecondMax);
     read_count("longest_step_ms", status.longest_step_ms, kReportedMillisecondsMax);

@@ -48,6 +48,7 @@ inline constexpr std::int64_t kReportedTokensMax = 1'000'000'000'000;
 inline constexpr std::int64_t kReportedContextTokensMax = std::int64_t{1} << 27;
 inline constexpr std::int64_t kReportedBlocksMax = 1'000'000'000'000;
 inline constexpr int kReportedBlockTokensMax = 1 << 20;
+inline constexpr int kReportedGpusMax = 64;
 inline constexpr double kReportedTokensPerSecondMax = 1e9;
 inline constexpr std::int64_t kReportedMillisecondsMax = 1'000'000'000'000;  // 31 years
 inline constexpr double kReportedSecondsMax = 1e9;
@@ -68,6 +69,7 @@ struct ReplicaStatus {
     std::int64_t queued_tokens = 0;  // prompt tokens accepted and not yet prefilled, minus cached
     std::int64_t kv_blocks_free = 0, kv_blocks_total = 0;
     int block_tokens = 0;
+    int gpus = 1;  // that one step of it keeps busy
     double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
     std::int64_t longest_step_ms = 0;
     std::int64_t max_model_len = 0;

@@ -155,13 +155,10 @@ App::App(const Config& config)
       ticker_(loop_),
       drain_timer_(loop_) {
     follower_.on_done = [this](int index, const proto::DoneEvent& done) {
-        ReplicaSeries& series = metrics_.replica(index);
-        const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
-        series.prompt_tokens_cached->Increment(static_cast<double>(cached));
-        series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
-        series.generation_tokens->Increment(static_cast<double>(done.generated));
-        const bool is_running = dispatcher_.on_done(done, estimator_);
-        if (!is_running) access_log_.on_generated(done.dispatch, done.generated);
+        const auto whose = dispatcher_.on_done(index, done, estimator_);
+        if (whose == Dispatcher::DoneOf::kEnded) {
+            access_log_.on_generated(done.dispatch, done.generated);
+        }
     };
     const auto entries = key_source_.read_first();
     if (!entries) throw std::runtime_error(entries.error());

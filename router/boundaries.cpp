@@ -61,8 +61,8 @@ bool is_system(const Json& message) {
     return role != message.end() && *role == "system";
 }
 
-/// Chat, text and ids never share a boundary.
-enum class PromptKind : std::uint8_t { kChat, kText, kIds, kCacheKey };
+/// Chat, text and ids never share a boundary, nor a key and a user a tie-break.
+enum class PromptKind : std::uint8_t { kChat, kText, kIds, kCacheKey, kUser };
 
 SipHasher first_of(const proto::GenerationRequest& request, const BoundaryOptions& options,
                    PromptKind kind) {
@@ -76,9 +76,12 @@ SipHasher first_of(const proto::GenerationRequest& request, const BoundaryOption
 
 std::uint64_t cache_key_of(const proto::GenerationRequest& request,
                            const BoundaryOptions& options) {
-    if (request.prompt_cache_key.empty()) return 0;
-    SipHasher hash = first_of(request, options, PromptKind::kCacheKey);
-    hash.add_text(request.prompt_cache_key);
+    const bool has_key = !request.prompt_cache_key.empty();
+    const std::string& hint = has_key ? request.prompt_cache_key : request.user;
+    if (hint.empty()) return 0;
+    SipHasher hash =
+        first_of(request, options, has_key ? PromptKind::kCacheKey : PromptKind::kUser);
+    hash.add_text(hint);
     return std::max<std::uint64_t>(1, hash.value());
 }
 

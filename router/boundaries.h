@@ -38,7 +38,7 @@ struct Boundary {
 struct Boundaries {
     std::vector<Boundary> list;
     std::int64_t prompt_tokens = 1;  // estimated length of the whole prompt
-    std::uint64_t cache_key = 0;     // of `prompt_cache_key`, a tie-break; 0: none
+    std::uint64_t cache_key = 0;     // of `prompt_cache_key`, or else `user`: a tie-break; 0: none
 };
 
 struct BoundaryOptions {

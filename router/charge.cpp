@@ -36,8 +36,9 @@ void Account::on_report(Clock::time_point now, int reported_sequences) {
         if (entry.is_seen) continue;
         entry.is_seen = true;
         unseen_tokens_ -= entry.prefill_tokens;
+        unseen_blocks_ -= entry.blocks;
     }
-    assert(unseen_tokens_ >= 0 && "charges are seen once");
+    assert(unseen_tokens_ >= 0 && unseen_blocks_ >= 0 && "charges are seen once");
 
     gone_tokens_ = 0;
     for (const Entry& entry : ended_) {
@@ -78,7 +79,10 @@ void Account::release_prefill(Entry& entry) {
 void Account::end(Entries::iterator entry, Clock::time_point now) {
     release_prefill(*entry);
     output_tokens_ -= entry->output_tokens;
-    assert(output_tokens_ >= 0 && "a charge is released once");
+    blocks_ -= entry->blocks;
+    if (!entry->is_seen) unseen_blocks_ -= entry->blocks;
+    assert(output_tokens_ >= 0 && blocks_ >= 0 && unseen_blocks_ >= 0 &&
+           "a charge is released once");
     if (!entry->sent_at || entry->is_done) {
         entries_.erase(entry);
         return;
@@ -88,10 +92,12 @@ void Account::end(Entries::iterator entry, Clock::time_point now) {
 }
 
 Charge::Charge(std::shared_ptr<Account> account, Amount amount) : account_(std::move(account)) {
-    assert(account_ != nullptr && amount.prefill_tokens >= 0 && amount.output_tokens >= 0);
+    assert(account_ != nullptr && amount.prefill_tokens >= 0 && amount.output_tokens >= 0 &&
+           amount.blocks >= 0);
     entry_ = account_->entries_.insert(account_->entries_.end(),
                                        {.prefill_tokens = amount.prefill_tokens,
                                         .output_tokens = amount.output_tokens,
+                                        .blocks = amount.blocks,
                                         .sent_at = {},
                                         .sequences = amount.sequences,
                                         .number = account_->next_number_++,
@@ -101,6 +107,8 @@ Charge::Charge(std::shared_ptr<Account> account, Amount amount) : account_(std::
     account_->prefill_tokens_ += amount.prefill_tokens;
     account_->unseen_tokens_ += amount.prefill_tokens;
     account_->output_tokens_ += amount.output_tokens;
+    account_->blocks_ += amount.blocks;
+    account_->unseen_blocks_ += amount.blocks;
 }
 
 Charge::Charge(Charge&& other) noexcept

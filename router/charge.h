@@ -4,8 +4,8 @@
 // gets a fresh account; charges of the old life keep theirs alive and release into it, so a late
 // release can never make the new instance's numbers wrong.
 //
-//   Account ◀──── Charge   tokens of one request: prompt (until the first byte), output (until the
-//   end)
+//   Account ◀──── Charge   of one request: tokens of the prompt (until the first byte) and of the
+//                          answer (until the end), blocks of KV memory (until a report has them)
 //           ◀──── Permit   its sequences (slots), until the end
 //
 // Both are move-only and give back on destruction: every number returns to exactly zero when the
@@ -60,6 +60,8 @@ public:
     std::int64_t output_tokens() const { return output_tokens_; }
     std::int64_t prefill_tokens() const { return prefill_tokens_; }  // all ours before first byte
     std::int64_t unseen_tokens() const { return unseen_tokens_; }    // those no report contains
+    std::int64_t blocks() const { return blocks_; }                  // of KV memory, all of ours
+    std::int64_t unseen_blocks() const { return unseen_blocks_; }    // those no report contains
 
     /// What is still queued there when the last report said `reported`: less our prompts that it
     /// may have counted and that have got their first token since, but never less than ours that
@@ -84,7 +86,7 @@ public:
 
     bool is_idle() const {
         return sequences_ == 0 && output_tokens_ == 0 && prefill_tokens_ == 0 &&
-               unseen_tokens_ == 0;
+               unseen_tokens_ == 0 && blocks_ == 0 && unseen_blocks_ == 0;
     }
 
 private:
@@ -93,6 +95,7 @@ private:
     struct Entry {
         std::int64_t prefill_tokens = 0;
         std::int64_t output_tokens = 0;
+        std::int64_t blocks = 0;
         std::optional<Clock::time_point> sent_at;  // unset while connecting
         int sequences = 1;
         std::uint64_t number = 0;
@@ -121,6 +124,8 @@ private:
     std::int64_t output_tokens_ = 0;
     std::int64_t prefill_tokens_ = 0;
     std::int64_t unseen_tokens_ = 0;
+    std::int64_t blocks_ = 0;
+    std::int64_t unseen_blocks_ = 0;
 };
 
 /// Tokens of one request on one instance. Empty after a move.
@@ -130,6 +135,7 @@ public:
         std::int64_t prefill_tokens = 0;  // uncached estimate
         std::int64_t output_tokens = 0;   // expected, all sequences together
         int sequences = 1;
+        std::int64_t blocks = 0;  // of KV memory, for the whole prompt and some of the answer
     };
 
     Charge() = default;

@@ -31,6 +31,7 @@ public:
     struct Entry {
         std::string model;
         KeyId key = kAnonymousKey;
+        int sequences = 1;  // that shared what was generated
         double charged_service = 0;
         std::weak_ptr<Account> account;  // of the instance it went to
         std::uint64_t charge = 0;        // its number there

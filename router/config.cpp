@@ -138,29 +138,18 @@ std::string Config::digest() const {
         for (const std::string& name : *list)
             text << ' ' << name;
     }
-    for (const std::chrono::milliseconds time : {queue_wait,
-                                                 queue_wait_starting,
-                                                 connect,
-                                                 probe,
-                                                 status_silence,
-                                                 silence_suspect,
-                                                 silence_down,
-                                                 step_suspect,
-                                                 step_stall,
-                                                 ping,
-                                                 stream_idle,
-                                                 write_stall,
-                                                 drain_grace,
-                                                 drain_deadline,
-                                                 metrics_fetch,
-                                                 affinity_ttl,
-                                                 big_prefill_stagger,
-                                                 light_hold,
-                                                 slow_start,
-                                                 header_read,
-                                                 keepalive_idle,
-                                                 ttft_max,
-                                                 total_max}) {
+    for (const std::chrono::milliseconds time : {queue_wait,     queue_wait_starting,
+                                                 connect,        probe,
+                                                 status_silence, silence_suspect,
+                                                 silence_down,   step_suspect,
+                                                 step_stall,     ping,
+                                                 stream_idle,    write_stall,
+                                                 drain_grace,    drain_deadline,
+                                                 metrics_fetch,  affinity_ttl,
+                                                 affinity_hold,  big_prefill_stagger,
+                                                 light_hold,     slow_start,
+                                                 header_read,    keepalive_idle,
+                                                 ttft_max,       total_max}) {
         text << ' ' << time.count();
     }
     std::array<char, 17> hex{};
@@ -219,6 +208,9 @@ Config parse_command_line(int argc, const char* const* argv) {
         ->capture_default_str();
     add_seconds(app, "--affinity-ttl-s", config.affinity_ttl,
                 "A prefix is forgotten this long after its last use", Zero::kAllowed);
+    add_seconds(app, "--affinity-hold-s", config.affinity_hold,
+                "The most a request waits for a better replica than one that is free",
+                Zero::kAllowed);
     app.add_option("--affinity-entries-max", config.affinity_entries_max,
                    "Message boundaries remembered")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24))

@@ -36,6 +36,7 @@ struct Config {
     double cost_decay = 0.5;
     std::chrono::milliseconds affinity_ttl{900'000};
     std::size_t affinity_entries_max = 65536;
+    std::chrono::milliseconds affinity_hold{2'000};  // for a better replica than one that is free
     double big_prefill_s = 2;
     int big_prefills_max = 0;  // over all replicas; 0: no cap
     std::chrono::milliseconds big_prefill_stagger{200};

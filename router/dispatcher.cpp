@@ -65,9 +65,11 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
       instance(from.instance()),
       dispatch_id(std::move(id)),
       decision(std::move(made)),
+      series(dispatcher.metrics_.replica(from.index)),
       charge(from.account, {.prefill_tokens = decision.uncached_tokens,
                             .output_tokens = ticket.output_tokens,
-                            .sequences = ticket.sequences}),
+                            .sequences = ticket.sequences,
+                            .blocks = decision.blocks}),
       selected_at(Clock::now()),
       dispatcher_(&dispatcher),
       permit_(from.account, ticket.sequences),
@@ -76,6 +78,7 @@ Grant::Grant(Dispatcher& dispatcher, const Replica& from, const Ticket& ticket, 
                        ticket.output_tokens, selected_at);
     dispatcher_->ledger_.add(dispatch_id, {.model = ticket.served_model,
                                            .key = ticket.key,
+                                           .sequences = ticket.sequences,
                                            .charged_service = placement_->charged_service(),
                                            .account = account_,
                                            .charge = charge.number(),
@@ -105,7 +108,6 @@ void Grant::on_first_token(const Placement::FirstToken& first, Clock::time_point
     if (first.report) prompt_tokens = first.report->prompt_tokens;
     charge.mark_first_byte(now, prompt_tokens);
     placement_->on_first_token(first, now);
-    ReplicaSeries& series = dispatcher_->metrics_.replica(replica.index);
     if (placement_->predicted_tokens() > 0) {
         series.affinity_predicted->Increment(static_cast<double>(placement_->predicted_tokens()));
     }
@@ -126,7 +128,8 @@ Dispatcher::Dispatcher(asio::any_io_executor executor, const Config& config, Rep
       set_(set),
       metrics_(metrics),
       memory_(memory_options(config)),
-      queue_(config.queue_count_max.value_or(kQueueCountMin), &memory_.fair_share()),
+      queue_(config.queue_count_max.value_or(kQueueCountMin), &memory_.fair_share(),
+             config.affinity_hold),
       bodies_(config.bodies_bytes_max),
       passes_(kQueueCountMin),
       stagger_(executor_),
@@ -221,11 +224,9 @@ void Dispatcher::start(const Decision& decision, Ticket& ticket, Waiter& waiter)
     ticket.left_at = Clock::now();
     const Replica& replica = *set_.find(decision.replica->index);
     const bool is_trial = set_.mark_dispatch(replica.index);
-    metrics_.replica(replica.index)
-        .decisions.at(static_cast<std::size_t>(decision.reason))
-        ->Increment();
     waiter.grant = std::make_unique<Grant>(*this, replica, ticket, decision,
                                            router_id_ + "-" + std::to_string(next_dispatch_++));
+    waiter.grant->series.decisions.at(static_cast<std::size_t>(decision.reason))->Increment();
     waiter.grant->is_trial_ = is_trial;
     if (spdlog::should_log(spdlog::level::debug)) {
         spdlog::debug("event=decision dispatch={} decision={}", waiter.grant->dispatch_id,
@@ -326,20 +327,25 @@ void Dispatcher::wait_for_stagger(Clock::time_point now) {
     });
 }
 
-bool Dispatcher::on_done(const proto::DoneEvent& done, Estimator& estimator) {
+Dispatcher::DoneOf Dispatcher::on_done(int index, const proto::DoneEvent& done,
+                                       Estimator& estimator) {
     const std::optional<ChargeLedger::Entry> entry = ledger_.take(done.dispatch);
-    if (!entry) return false;  // of another router, or none
+    if (!entry) return DoneOf::kNobody;
     // A cancelled answer says nothing about how long answers are.
     if (done.reason != "cancelled" && done.reason != "error") {
-        estimator.on_output(entry->model, entry->key, done.generated);
+        estimator.on_output(entry->model, entry->key, done.generated / entry->sequences);
     }
     if (const auto account = entry->account.lock()) account->on_done(entry->charge);
     const std::int64_t cached = std::clamp<std::int64_t>(done.cached, 0, done.prompt);
     const double service = service_of(done.prompt - cached, done.generated);
     memory_.fair_share().add(entry->key, service - entry->charged_service, Clock::now());
-    if (entry->running == nullptr) return false;
+    ReplicaSeries& series = metrics_.replica(index);
+    series.prompt_tokens_cached->Increment(static_cast<double>(cached));
+    series.prompt_tokens_uncached->Increment(static_cast<double>(done.prompt - cached));
+    series.generation_tokens->Increment(static_cast<double>(done.generated));
+    if (entry->running == nullptr) return DoneOf::kEnded;
     entry->running->generated_tokens = done.generated;
-    return true;
+    return DoneOf::kRunning;
 }
 
 std::optional<proto::ApiError> Dispatcher::refuse_early(bool needs_queue, KeyId key) {

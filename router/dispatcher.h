@@ -82,6 +82,7 @@ public:
     std::string instance;
     std::string dispatch_id;
     Decision decision;
+    ReplicaSeries& series;  // of the replica
     Charge charge;
     const Clock::time_point selected_at;
 
@@ -144,9 +145,11 @@ public:
         update_memory_gauges();
     }
 
-    /// A replica reported the end of a dispatch. True: its attempt is still running here and has
-    /// been told.
-    bool on_done(const proto::DoneEvent& done, Estimator& estimator);
+    /// Whose end it was: of an attempt that still runs here and has been told, of one that has
+    /// ended here, or of none of ours, whether another router's or invented: that counts nowhere.
+    enum class DoneOf : std::uint8_t { kRunning, kEnded, kNobody };
+    /// Replica `index` reported the end of a dispatch.
+    DoneOf on_done(int index, const proto::DoneEvent& done, Estimator& estimator);
 
     /// The bodies of all requests before their first answer byte.
     KeyBudget& bodies() { return bodies_; }

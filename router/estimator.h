@@ -46,7 +46,7 @@ public:
         follow(bytes_per_token_, model, kBytesFirst, std::clamp(seen, kBytesMin, kBytesMax));
     }
 
-    /// `tokens` of all sequences of the request together, which is one longer answer.
+    /// `tokens` of one answer: of several to one request, their mean.
     void on_output(const std::string& model, KeyId key, std::int64_t tokens) {
         follow(output_tokens_, std::pair(model, key), kOutputFirst,
                static_cast<double>(std::clamp<std::int64_t>(tokens, 0, kOutputMax)));

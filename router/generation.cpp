@@ -445,9 +445,7 @@ Outcome Generation::outcome_of(int status) const {
 
 void Generation::count_attempt(Grant& grant, AttemptOutcome outcome) {
     grant.judge(verdict_of(outcome));
-    services_.metrics.replica(grant.replica.index)
-        .upstream_requests.at(static_cast<std::size_t>(outcome))
-        ->Increment();
+    grant.series.upstream_requests.at(static_cast<std::size_t>(outcome))->Increment();
 }
 
 /// Sends an error in whichever form is still possible.

@@ -128,7 +128,7 @@ private:
                                                       proto::Headers headers, std::string held);
     boost::asio::awaitable<bool> try_elsewhere(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<void> end_broken_stream(bool is_stalled);
-    void note_stream_end(Grant& grant, bool is_ok);
+    void note_stream_end(Grant& grant, const StreamRelay& relay, std::int64_t events);
     boost::asio::awaitable<void> answer_error(const proto::ApiError& error, Outcome outcome);
     boost::asio::awaitable<void> answer_whole(proto::HttpResponse response);
 
@@ -146,6 +146,8 @@ private:
     boost::asio::awaitable<bool> learn_fate(Grant& grant);
     boost::asio::awaitable<bool> may_try_again(Grant& grant);
     void count_attempt(Grant& grant, AttemptOutcome outcome);
+    [[nodiscard]] bool tells_ends(const Grant& grant) const;
+    void account(Grant& grant, const std::optional<AnswerEnd>& end, std::int64_t events);
 
     Services& services_;
     proto::HttpExchange& exchange_;

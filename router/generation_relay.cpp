@@ -41,6 +41,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
                                                            proto::UpstreamResponse& response) {
     StreamRelay relay(services_.config.stream_buffer_bytes);
     bool has_begun = false;  // an event of the replica has gone to the client
+    std::int64_t event_count = 0;
     auto heard_at = Clock::now();
     auto pinged_at = heard_at;
     for (;;) {
@@ -64,10 +65,12 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
                 services_.metrics.event_gap_seconds->Observe(seconds(now - heard_at));
             }
             heard_at = pinged_at = now;
-            grant.charge.mark_output(count_events(events));
+            const std::int64_t come = count_events(events);
+            event_count += come;
+            grant.charge.mark_output(come);
             // What ends the stream is often here with the last events, and leaves with them.
             const bool is_whole = exchange_.is_started() && read.is_last && relay.has_ended();
-            if (is_whole) note_stream_end(grant, !relay.has_error());
+            if (is_whole) note_stream_end(grant, relay, event_count);
             bool is_there = false;
             if (is_whole) {
                 is_there = co_await exchange_.finish(events);
@@ -98,7 +101,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
         }
         if (relay.has_ended()) {
-            note_stream_end(grant, !relay.has_error());
+            note_stream_end(grant, relay, event_count);
             (void)co_await exchange_.finish();
             co_return Next::kEnd;
         }
@@ -116,10 +119,12 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
 }
 
 /// The replica has ended its stream, properly or by an error event of its own.
-void Generation::note_stream_end(Grant& grant, bool is_ok) {
+void Generation::note_stream_end(Grant& grant, const StreamRelay& relay, std::int64_t events) {
+    const bool is_ok = !relay.has_error();
     record_.outcome = is_ok ? Outcome::kOk : Outcome::kUpstreamError;
     count_attempt(grant, is_ok ? AttemptOutcome::kOk : AttemptOutcome::kLost);
     if (!is_ok) exchange_.close_after();
+    if (is_ok && !tells_ends(grant)) account(grant, end_of_stream(relay.last_events()), events);
 }
 
 asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
@@ -176,6 +181,7 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
     count_attempt(grant, response.status < 400   ? AttemptOutcome::kOk
                          : response.status < 500 ? AttemptOutcome::kClientError
                                                  : AttemptOutcome::kLost);
+    if (response.status == 200 && !tells_ends(grant)) account(grant, end_of_whole(held), 0);
     co_await pinger_.stop();
     proto::HttpResponse answer(response.status, head_for_client(grant, response), std::move(held));
     co_await answer_whole(std::move(answer));
@@ -213,6 +219,27 @@ asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& 
     }
     on_client_gone();
     co_return AttemptOutcome::kAborted;
+}
+
+/// Whether the replica will say, or has said, on its status stream what this attempt took.
+bool Generation::tells_ends(const Grant& grant) const {
+    const Replica* replica = services_.set.find(grant.replica.index);
+    return grant.generated_tokens || (replica != nullptr && replica->has_stream);
+}
+
+/// It does not, so the answer itself has to: its usage, or else what its head said and one token an
+/// event. Of what the replica still reports, should its stream come back, nothing counts twice.
+void Generation::account(Grant& grant, const std::optional<AnswerEnd>& end, std::int64_t events) {
+    if (!end) services_.metrics.answer_ends_unread->Increment();
+    const AnswerEnd said = end.value_or(AnswerEnd{});
+    const std::int64_t prompt = said.prompt_tokens.value_or(record_.prompt_tokens);
+    const proto::DoneEvent done{
+        .dispatch = grant.dispatch_id,
+        .prompt = prompt,
+        .cached = std::min(said.cached_tokens.value_or(record_.cached_tokens), prompt),
+        .generated = said.generated_tokens.value_or(events),
+        .reason = said.finish_reason};
+    (void)services_.dispatcher.on_done(grant.replica.index, done, services_.estimator);
 }
 
 asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {

@@ -149,6 +149,11 @@ void Metrics::make_own_series() {
     poison_requests =
         &make.counters("poison_requests_total", "Requests that were on two instances as they died.")
              .Add({});
+    answer_ends_unread =
+        &make.counters(
+                 "answer_ends_unread_total",
+                 "Answers of replicas without a status stream whose usage was not understood.")
+             .Add({});
     log_lines_dropped =
         &make.counters("log_lines_dropped_total", "Lines of the log that its reader did not take.")
              .Add({});
@@ -205,9 +210,10 @@ void Metrics::make_own_series() {
 
 void Metrics::make_families() {
     Maker make{*registry_};
-    prompt_tokens_family_ = &make.counters("prompt_tokens_total", "Prompt tokens as reported.");
-    generation_tokens_family_ =
-        &make.counters("generation_tokens_total", "Generated tokens as reported.");
+    prompt_tokens_family_ = &make.counters("prompt_tokens_total",
+                                           "Prompt tokens of our requests, as replicas reported.");
+    generation_tokens_family_ = &make.counters(
+        "generation_tokens_total", "Generated tokens of our requests, as replicas reported.");
     upstream_requests_family_ =
         &make.counters("upstream_requests_total", "Attempts at a replica, by outcome.");
     upstream_inflight_family_ =
@@ -229,9 +235,11 @@ void Metrics::make_families() {
 }
 
 ReplicaSeries& Metrics::replica(int index) {
-    const auto [at, is_new] = replicas_.try_emplace(index);
-    ReplicaSeries& series = at->second;
-    if (!is_new) return series;
+    const auto place = static_cast<std::size_t>(index);
+    if (place >= replicas_.size()) replicas_.resize(place + 1);
+    if (replicas_[place] != nullptr) return *replicas_[place];
+    replicas_[place] = std::make_unique<ReplicaSeries>();
+    ReplicaSeries& series = *replicas_[place];
     const std::string label = std::to_string(index);
     series.prompt_tokens_cached =
         &prompt_tokens_family_->Add({{"replica", label}, {"cached", "true"}});
@@ -271,9 +279,10 @@ ReplicaSeries& Metrics::replica(int index) {
 }
 
 void Metrics::forget_replica(int index) {
-    const auto at = replicas_.find(index);
-    if (at == replicas_.end()) return;
-    const ReplicaSeries& series = at->second;
+    const auto place = static_cast<std::size_t>(index);
+    if (place >= replicas_.size() || replicas_[place] == nullptr) return;
+    ReplicaSeries& series = *replicas_[place];
+    if (series.is_forgotten) return;
     const auto remove_all = [](auto& family, const auto& all) {
         for (auto* one : all)
             family.Remove(one);
@@ -293,7 +302,26 @@ void Metrics::forget_replica(int index) {
     status_fallback_family_->Remove(series.status_fallback);
     breaker_state_family_->Remove(series.breaker_state);
     remove_all(*breaker_transitions_family_, series.breaker_transitions);
-    replicas_.erase(at);
+    lead_nowhere(series);
+}
+
+void Metrics::lead_nowhere(ReplicaSeries& series) {
+    series = {.is_forgotten = true,
+              .prompt_tokens_cached = &no_counter_,
+              .prompt_tokens_uncached = &no_counter_,
+              .generation_tokens = &no_counter_,
+              .upstream_inflight = &no_gauge_,
+              .affinity_predicted = &no_counter_,
+              .affinity_confirmed = &no_counter_,
+              .up = &no_gauge_,
+              .status_age_seconds = &no_gauge_,
+              .status_fallback = &no_counter_,
+              .breaker_state = &no_gauge_};
+    series.upstream_requests.fill(&no_counter_);
+    series.upstream_connections.fill(&no_gauge_);
+    series.decisions.fill(&no_counter_);
+    series.state.fill(&no_gauge_);
+    series.breaker_transitions.fill(&no_counter_);
 }
 
 std::size_t Metrics::request_slot(Endpoint endpoint, std::size_t code_index, Outcome outcome) {

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -94,8 +94,10 @@ enum class ConnectionReject : std::uint8_t { kCount, kAddress, kDescriptors, kTl
 inline constexpr std::size_t kConnectionRejectCount = 4;
 [[nodiscard]] std::string_view name_of(Stage stage);
 
-/// Series that carry a replica label.
+/// Series that carry a replica label. They stay where they are until the process ends: an attempt
+/// keeps them, and may end after its replica was removed. What it then counts shows nowhere.
 struct ReplicaSeries {
+    bool is_forgotten = false;
     prometheus::Counter* prompt_tokens_cached = nullptr;
     prometheus::Counter* prompt_tokens_uncached = nullptr;
     prometheus::Counter* generation_tokens = nullptr;
@@ -126,7 +128,10 @@ public:
     ReplicaSeries& replica(int index);
     /// It was removed: its series go, so that no alert speaks of it for ever.
     void forget_replica(int index);
-    [[nodiscard]] const std::map<int, ReplicaSeries>& replicas() const { return replicas_; }
+    /// By index; null where there was none.
+    [[nodiscard]] const std::vector<std::unique_ptr<ReplicaSeries>>& replicas() const {
+        return replicas_;
+    }
 
     void count_request(Endpoint endpoint, int status, Outcome outcome);
     /// Requests of `endpoint` that ended like this so far, whatever their status.
@@ -150,6 +155,7 @@ public:
     prometheus::Counter* retry_budget_exhausted = nullptr;
     prometheus::Counter* poison_requests = nullptr;
     prometheus::Counter* log_lines_dropped = nullptr;
+    prometheus::Counter* answer_ends_unread = nullptr;
     std::array<prometheus::Counter*, kPhaseCount> client_aborts{};
     prometheus::Histogram* cancel_seconds = nullptr;
     std::array<prometheus::Counter*, 2> stream_errors{};  // lost, stalled
@@ -176,6 +182,7 @@ private:
                                                    421, 429, 431, 499, 500, 501, 502, 503, 504, 0};
     void make_own_series();
     void make_families();
+    void lead_nowhere(ReplicaSeries& series);
 
     std::shared_ptr<prometheus::Registry> registry_;
     prometheus::Family<prometheus::Counter>* requests_family_ = nullptr;
@@ -194,7 +201,10 @@ private:
     prometheus::Family<prometheus::Counter>* status_fallback_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* breaker_state_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* breaker_transitions_family_ = nullptr;
-    std::map<int, ReplicaSeries> replicas_;
+    std::vector<std::unique_ptr<ReplicaSeries>> replicas_;
+    // Where the series of forgotten replicas lead.
+    prometheus::Counter no_counter_;
+    prometheus::Gauge no_gauge_;
 };
 
 /// One request in the in-flight gauge, in exactly one phase; leaves it on destruction.

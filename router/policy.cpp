@@ -256,6 +256,7 @@ Decision choose(const Snapshot& snapshot, const Demand& demand) {
     decision.least_load_ttft_s = least_load->candidate->expected_ttft_s;
     decision.matched_tokens = pick->candidate->matched_tokens;
     decision.uncached_tokens = pick->candidate->uncached_tokens;
+    decision.blocks = blocks_for(*pick->view, question);
     decision.is_big = pick->candidate->is_big;
     return decision;
 }

@@ -90,6 +90,7 @@ struct Decision {
     double least_load_ttft_s = 0;  // what the pick without matches would have taken
     std::int64_t matched_tokens = 0;
     std::int64_t uncached_tokens = 0;
+    std::int64_t blocks = 0;  // of KV memory that it takes there, what the cache holds included
     bool is_big = false;
     std::vector<Candidate> candidates;  // every replica, in the order of the snapshot
 

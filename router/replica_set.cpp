@@ -47,6 +47,7 @@ void describe(const proto::ReplicaStatus& status, ReplicaView& view) {
     view.blocks_total = status.kv_blocks_total;
     view.blocks_used = std::max<std::int64_t>(0, status.kv_blocks_total - status.kv_blocks_free);
     view.block_tokens = status.block_tokens;
+    view.gpus = std::max(1, status.gpus);
 }
 
 /// Requests of ours run there.
@@ -148,7 +149,14 @@ ReplicaSet::Report ReplicaSet::on_report(int index, const proto::ReplicaStatus& 
 
 void ReplicaSet::on_stream_opened(int index) {
     Replica* replica = find(index);
-    if (replica != nullptr) replica->seq.reset();
+    if (replica == nullptr) return;
+    replica->seq.reset();
+    replica->has_stream = true;
+}
+
+void ReplicaSet::on_stream_closed(int index) {
+    Replica* replica = find(index);
+    if (replica != nullptr) replica->has_stream = false;
 }
 
 /// Whether another replica, by another address, is this process. Among those given by URL the first
@@ -325,7 +333,16 @@ Snapshot ReplicaSet::snapshot(int dispatch_ahead, Clock::time_point now) const {
                 is_fresh ? replica.account->queued_tokens(replica.status->queued_tokens) : 0;
             view.unseen_tokens =
                 is_fresh ? replica.account->unseen_tokens() : replica.account->prefill_tokens();
-            if (view.block_tokens > 0) view.blocks_used += view.unseen_tokens / view.block_tokens;
+            if (is_fresh) {
+                // A prompt takes its memory as it is computed: what is queued will yet.
+                view.blocks_used += replica.account->unseen_blocks();
+                if (view.block_tokens > 0) {
+                    view.blocks_used +=
+                        (view.queued_tokens + view.block_tokens - 1) / view.block_tokens;
+                }
+            } else {
+                view.blocks_used = replica.account->blocks();
+            }
         }
         snapshot.replicas.push_back(view);
     }

@@ -72,6 +72,7 @@ struct Replica {
     std::optional<std::uint64_t> seq;  // of the last report; none when a new stream counts anew
     Clock::time_point watched_since;   // when reports began to be due
     Clock::time_point step_changed_at;
+    bool has_stream = false;     // its status stream is open: it tells the ends of dispatches
     bool is_gone = false;        // refused us; cleared by a report
     std::optional<int> same_as;  // it is that replica's process by another address: no new work
     std::optional<Clock::time_point> saturated_until;
@@ -143,6 +144,7 @@ public:
     Report on_report(int index, const proto::ReplicaStatus& status, Clock::time_point now);
     /// A status stream of it was opened: its reports are numbered as it likes.
     void on_stream_opened(int index);
+    void on_stream_closed(int index);
     /// A connection was refused, or a poll was closed without a byte.
     void on_gone(int index, Clock::time_point now);
     /// It answered 429 or 503: full until `until` or until a later report shows room.

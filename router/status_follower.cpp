@@ -111,6 +111,7 @@ asio::awaitable<void> StatusFollower::run(std::shared_ptr<Watch> watch) {
         if (is_wanted(watch->index)) {
             const bool had_report = co_await follow_stream(*watch);
             watch->stream_instance.clear();
+            set_.on_stream_closed(watch->index);
             if (is_over(*watch)) break;
             if (had_report) pause = kReconnectFirst;
             // The stream ended or never began: one look tells a restart from a hiccup.

@@ -1,18 +1,20 @@
 #include "router/stream_relay.h"
 
+#include <array>
+#include <optional>
 #include <utility>
 
 namespace router {
 namespace {
 
-/// True when `line` is `name`, a colon, at most one space, and `value`.
-bool is_field(std::string_view line, std::string_view name, std::string_view value) {
+/// The value of the field when `line` is `name`, a colon, at most one space, and the value.
+std::optional<std::string_view> field_of(std::string_view line, std::string_view name) {
     if (line.size() <= name.size() || !line.starts_with(name) || line[name.size()] != ':') {
-        return false;
+        return std::nullopt;
     }
     line.remove_prefix(name.size() + 1);
     if (line.starts_with(' ')) line.remove_prefix(1);
-    return line == value;
+    return line;
 }
 
 }  // namespace
@@ -43,13 +45,28 @@ std::string_view StreamRelay::feed(std::string_view bytes) {
 
 void StreamRelay::look_for_end(std::string_view events) {
     proto::SseLineEnds line_ends(events);
+    std::array<std::string_view, 2> last;  // copied once, however many events have come together
     for (std::size_t begin = 0; begin < events.size();) {
         const std::size_t end = line_ends.next(begin);
         const std::string_view line = events.substr(begin, end - begin);
-        has_done_ = has_done_ || is_field(line, "data", "[DONE]");
-        has_error_ = has_error_ || is_field(line, "event", "error");
         begin = end + 1;
+        if (const auto data = field_of(line, "data")) {
+            if (*data == "[DONE]") {
+                has_done_ = true;
+            } else {
+                last[0] = std::exchange(last[1], *data);
+            }
+        }
+        has_error_ = has_error_ || field_of(line, "event") == "error";
     }
+    for (const std::string_view data : last) {
+        if (data.data() != nullptr) keep(data);
+    }
+}
+
+void StreamRelay::keep(std::string_view data) {
+    last_[0].swap(last_[1]);
+    last_[1].assign(data.size() <= kLastEventBytesMax ? data : std::string_view());
 }
 
 }  // namespace router

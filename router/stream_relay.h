@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "proto/sse.h"
+#include "router/answer_end.h"
 
 namespace router {
 
@@ -32,13 +33,18 @@ public:
     [[nodiscard]] bool is_at_boundary() const { return !is_passing_raw_; }
     [[nodiscard]] std::size_t held_bytes() const { return held_.size(); }
 
+    /// What the last events before `[DONE]` said.
+    [[nodiscard]] const LastEvents& last_events() const { return last_; }
+
 private:
     void look_for_end(std::string_view events);
+    void keep(std::string_view data);
 
     std::size_t hold_max_;
     proto::SseBoundaryScanner scanner_;
     std::string held_;
     std::string out_;
+    LastEvents last_;
     bool is_passing_raw_ = false;  // inside an event too long to hold
     bool has_done_ = false;
     bool has_error_ = false;

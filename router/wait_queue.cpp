@@ -136,7 +136,8 @@ Decision WaitQueue::decide(Entry& entry, const Snapshot& snapshot, Clock::time_p
     if (entry.refresh) entry.refresh(entry.demand);
     entry.demand.waited =
         std::chrono::duration_cast<std::chrono::milliseconds>(now - entry.arrival);
-    entry.demand.may_hold = !entry.held_since || now - *entry.held_since < kHoldMax;
+    entry.demand.may_hold =
+        hold_max_.count() > 0 && (!entry.held_since || now - *entry.held_since < hold_max_);
     Decision decision = choose(snapshot, entry.demand);
     if (decision.is_hold && !entry.held_since) entry.held_since = now;
     return decision;

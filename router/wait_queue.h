@@ -39,8 +39,6 @@ inline constexpr std::chrono::seconds kAgeingPerPriority{10};
 /// How long in all a request may be passed by later ones that fit where it does not; after that
 /// the replica it needs is kept for it.
 inline constexpr std::chrono::seconds kPassedMax{2};
-/// How long in all a request may wait for a replica that is better than those which could start it.
-inline constexpr std::chrono::seconds kHoldMax{2};
 /// Requests this close in effective priority take turns by their keys' service.
 inline constexpr std::chrono::seconds kFairWindow = kAgeingPerPriority;
 
@@ -81,8 +79,11 @@ public:
     };
 
     /// `fair_share` may be null: then all requests are one key's. It outlives the queue.
-    explicit WaitQueue(std::size_t count_max, const FairShare* fair_share = nullptr)
-        : count_max_(count_max), fair_share_(fair_share) {}
+    /// `hold_max`: how long in all a request may wait for a replica that is better than those which
+    /// could start it.
+    explicit WaitQueue(std::size_t count_max, const FairShare* fair_share = nullptr,
+                       std::chrono::milliseconds hold_max = std::chrono::seconds(2))
+        : count_max_(count_max), fair_share_(fair_share), hold_max_(hold_max) {}
 
     void set_count_max(std::size_t count_max) { count_max_ = count_max; }
     std::size_t count_max() const { return count_max_; }
@@ -164,6 +165,7 @@ private:
     std::size_t arriving_ = 0;
     std::size_t count_max_;
     const FairShare* fair_share_;
+    std::chrono::milliseconds hold_max_;
     std::size_t body_bytes_ = 0;
     std::int64_t prompt_tokens_ = 0;
     std::int64_t output_tokens_ = 0;

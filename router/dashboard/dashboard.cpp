@@ -134,11 +134,12 @@ Reading Dashboard::read(Clock::time_point now) {
     }
     reading.aborts = sum(metrics.client_aborts);
     reading.retries = sum(metrics.retries);
-    for (const auto& [index, series] : metrics.replicas()) {
-        reading.prefix_predicted_tokens += series.affinity_predicted->Value();
-        reading.prefix_confirmed_tokens += series.affinity_confirmed->Value();
+    for (const auto& series : metrics.replicas()) {
+        if (series == nullptr || series->is_forgotten) continue;
+        reading.prefix_predicted_tokens += series->affinity_predicted->Value();
+        reading.prefix_confirmed_tokens += series->affinity_confirmed->Value();
         reading.breaker_openings +=
-            series.breaker_transitions.at(static_cast<std::size_t>(BreakerState::kOpen))->Value();
+            series->breaker_transitions.at(static_cast<std::size_t>(BreakerState::kOpen))->Value();
     }
     for (std::size_t i = 0; i < kPhaseCount; ++i)
         reading.inflight.at(i) = metrics.requests_inflight.at(i)->Value();

@@ -57,12 +57,29 @@ TEST(RouterSurfaceTest, R7_AStreamInOneByteSegmentsArrivesByteForByte) {
         EXPECT_THAT(relayed.header("x-quadriga-decision"),
                     HasSubstr("replica=0; reason=only; attempt=1; queue_ms="));
     }
-    // Usage is accounted from the replica's own `done` events.
+    // Usage is accounted from the replica's own `done` events, and what went past us is not ours.
     ASSERT_TRUE(fleet.fakes[0]->process().wait_count("end ", 4));
     const std::string generated = "quadriga_router_generation_tokens_total{replica=\"0\"}";
-    while (fleet.router->metric(generated).value_or(0) < 120) {  // each look is a round trip
+    while (fleet.router->metric(generated).value_or(0) < 60) {  // each look is a round trip
     }
-    EXPECT_EQ(fleet.router->metric(generated), 120);
+    EXPECT_EQ(fleet.router->metric(generated), 60);
+}
+
+TEST(RouterSurfaceTest, TheTokensOfAPolledReplicaAreReadFromItsAnswers) {
+    Fleet fleet(1, {"--no-stream", "--tokens", "6"});
+    const int port = fleet.router->port();
+    const auto total = [&](const std::string& name, const std::string& labels) {
+        return fleet.router->metric("quadriga_router_" + name + "{" + labels + "replica=\"0\"}");
+    };
+    ASSERT_EQ(post(port, kChat, chat_body("hi", false)).status, 200);
+    EXPECT_EQ(total("generation_tokens_total", ""), 6) << "by the usage";
+    EXPECT_EQ(total("prompt_tokens_total", "cached=\"false\","), 1);
+    ASSERT_EQ(post(port, kChat, chat_body("hi", true)).status, 200);
+    const double by_events = total("generation_tokens_total", "").value_or(0) - 6;
+    EXPECT_GE(by_events, 6) << "about one an event, where a stream has no usage";
+    EXPECT_LE(by_events, 8);
+    EXPECT_EQ(total("prompt_tokens_total", "cached=\"false\","), 2);
+    EXPECT_EQ(fleet.router->metric("quadriga_router_answer_ends_unread_total"), 0);
 }
 
 TEST(RouterSurfaceTest, APlainAnswerIsTheReplicasOwn) {

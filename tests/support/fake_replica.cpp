@@ -65,6 +65,7 @@ struct Sequence {
 
     asio::steady_timer timer;
     std::int64_t queued_tokens = 0;
+    std::int64_t kept_tokens = 0;  // in KV memory: the prompt once it is prefilled, then the answer
     bool is_running = false;
     bool is_aborted = false;
 };
@@ -148,10 +149,18 @@ private:
         status.state = proto::ReplicaState::kReady;
         status.seq = ++seq_;
         status.step = options_.no_progress ? 1 : steps_;
+        std::int64_t used = 0;
         for (const Sequence* sequence : sequences_) {
             ++(sequence->is_running ? status.running : status.waiting);
             status.queued_tokens += sequence->queued_tokens;
+            used += (sequence->kept_tokens + kBlockTokens - 1) / kBlockTokens;
         }
+        if (options_.kv_blocks > 0) {
+            status.kv_blocks_total = options_.kv_blocks;
+            status.kv_blocks_free = std::max<std::int64_t>(0, options_.kv_blocks - used);
+            status.block_tokens = kBlockTokens;
+        }
+        status.gpus = options_.gpus;
         status.sequences_max = options_.slots;
         if (options_.reports_full) status.running = options_.slots;
         status.prefill_tokens_per_s = options_.prefill_rate;
@@ -257,6 +266,7 @@ private:
         const auto ready_at = std::max(prefill_free_at_, Clock::now() + script.ttft);
         const bool is_there = co_await pause(sequence, ready_at);
         sequence.queued_tokens = 0;
+        sequence.kept_tokens = script.prompt_tokens;
         changed();
         co_return is_there;
     }
@@ -311,6 +321,7 @@ private:
             const std::string event = padded(chunk_event(script, i));
             if (co_await fail_at(exchange, script, i, event)) co_return false;
             if (!co_await write_event(exchange, event)) co_return false;
+            ++sequence.kept_tokens;
             changed();  // a token is a step
             if (!co_await pause(sequence, Clock::now() + script.token)) co_return false;
         }
@@ -409,6 +420,8 @@ Options parse(int argc, char** argv) {
     app.add_option("--model", options.model);
     app.add_option("--slots", options.slots);
     app.add_option("--max-model-len", options.max_model_len);
+    app.add_option("--kv-blocks", options.kv_blocks);
+    app.add_option("--gpus", options.gpus);
     app.add_option("--prefill-rate", options.prefill_rate);
     app.add_option("--cache", options.cache)->check(CLI::IsMember({"none", "boundary"}));
     app.add_option("--ttft-ms", ttft_ms);

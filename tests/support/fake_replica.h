@@ -29,6 +29,8 @@ struct Options {
     std::string model = "fake";
     int slots = 8;
     std::int64_t max_model_len = 131072;
+    std::int64_t kv_blocks = 0;  // of kBlockTokens tokens; 0: it reports no memory
+    int gpus = 1;
     double prefill_rate = 1e9;   // tokens per second
     std::string cache = "none";  // or boundary: what was prefilled once is not again
     std::chrono::milliseconds ttft{0};
@@ -51,6 +53,8 @@ struct Options {
     bool health_lies = false;  // /health says 503 while all is well
     bool no_stream = false;    // the status stream is not served, only polls
 };
+
+inline constexpr int kBlockTokens = 64;
 
 /// What a request asks of the fake.
 struct Script {

@@ -155,7 +155,7 @@ proto::ReplicaStatus SimReplica::report() {
             status.queued_tokens += sequence.prompt_tokens - done;
         }
         if (sequence.has_begun) {
-            blocks += (sequence.prompt_tokens + sequence.output_tokens) / kBlockTokens + 1;
+            blocks += (sequence.prefilled + sequence.generated) / kBlockTokens + 1;
         }
     };
     for (const SimSequence& sequence : running_)

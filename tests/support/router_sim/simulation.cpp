@@ -194,7 +194,8 @@ void Simulation::start(std::size_t number, const router::Decision& decision) {
                                             request.expected_output, at(now_s_));
     request.account = account;
     request.charge = router::Charge(account, {.prefill_tokens = decision.uncached_tokens,
-                                              .output_tokens = request.expected_output});
+                                              .output_tokens = request.expected_output,
+                                              .blocks = decision.blocks});
     request.permit = router::Permit(account, 1);
     request.charge.mark_sent(at(now_s_));
     replicas_[index].accept(request.sequence, now_s_);

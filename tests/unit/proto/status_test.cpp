@@ -90,7 +90,7 @@ TEST(ReplicaStatusTest, NumbersBeyondTheirLimitsAreRefused) {
     };
     for (const char* name :
          {"replica", "step_age_ms", "running", "waiting", "sequences_max", "queued_tokens",
-          "kv_blocks_free", "kv_blocks_total", "block_tokens", "prefill_tokens_per_s",
+          "kv_blocks_free", "kv_blocks_total", "block_tokens", "gpus", "prefill_tokens_per_s",
           "decode_tokens_per_s", "longest_step_ms", "max_model_len", "eta_s"}) {
         const std::string begin = "\"" + std::string(name) + "\":";
         EXPECT_TRUE(is_read(begin + "0")) << name;

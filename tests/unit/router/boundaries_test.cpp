@@ -167,5 +167,18 @@ TEST(BoundariesTest, ACacheKeyIsATieBreakOfItsOwn) {
     EXPECT_NE(key_of(R"(,"prompt_cache_key":"k")"), key_of(R"(,"prompt_cache_key":"l")"));
 }
 
+TEST(BoundariesTest, TheUserBreaksTiesWhereThereIsNoCacheKey) {
+    const auto key_of = [](const std::string& more) {
+        return boundaries_of(*proto::parse_chat_request(chat(kHello, more)), {.key = kKey})
+            .cache_key;
+    };
+    EXPECT_NE(key_of(R"(,"user":"u")"), 0U);
+    EXPECT_EQ(key_of(R"(,"user":"u")"), key_of(R"(,"user":"u","prompt_cache_key":"")"));
+    EXPECT_NE(key_of(R"(,"user":"u")"), key_of(R"(,"user":"v")"));
+    EXPECT_NE(key_of(R"(,"user":"k")"), key_of(R"(,"prompt_cache_key":"k")"));
+    EXPECT_EQ(key_of(R"(,"user":"u","prompt_cache_key":"k")"),
+              key_of(R"(,"prompt_cache_key":"k")"));
+}
+
 }  // namespace
 }  // namespace router

@@ -249,8 +249,9 @@ TEST(ChargeTest, RandomLivesAlwaysEndAtExactlyZero) {
                 case 1: {
                     const auto tokens = static_cast<std::int64_t>(random() % 1000);
                     const int sequences = 1 + static_cast<int>(random() % 3);
-                    requests.push_back({Charge(replica, {tokens, tokens / 2, sequences}),
-                                        Permit(replica, sequences)});
+                    requests.push_back(
+                        {Charge(replica, {tokens, tokens / 2, sequences, tokens / 64}),
+                         Permit(replica, sequences)});
                     requests.back().charge.mark_sent(now);
                     break;
                 }

@@ -129,14 +129,41 @@ TEST_F(DispatcherTest, TheEndOfAnUnknownDispatchTeachesNothing) {
     const auto done = [](const std::string& dispatch) {
         return proto::DoneEvent{.dispatch = dispatch, .generated = 100'000, .reason = "stop"};
     };
-    EXPECT_FALSE(dispatcher.on_done(done("another-1"), estimator));
+    EXPECT_EQ(dispatcher.on_done(0, done("another-1"), estimator), Dispatcher::DoneOf::kNobody);
+    EXPECT_EQ(metrics.replica(0).generation_tokens->Value(), 0) << "it is no work of ours";
     EXPECT_EQ(estimator.output_tokens("", kAnonymousKey, std::nullopt, 1), 256);
     Ticket ticket;
     std::optional<Outcome> outcome;
     acquire(ticket, outcome);
     ASSERT_TRUE(outcome && *outcome);
-    EXPECT_TRUE(dispatcher.on_done(done((**outcome)->dispatch_id), estimator));
+    const std::string dispatch = (**outcome)->dispatch_id;
+    EXPECT_EQ(dispatcher.on_done(0, done(dispatch), estimator), Dispatcher::DoneOf::kRunning);
+    EXPECT_EQ(metrics.replica(0).generation_tokens->Value(), 100'000);
+    EXPECT_EQ(dispatcher.on_done(0, done(dispatch), estimator), Dispatcher::DoneOf::kNobody)
+        << "said twice";
+    EXPECT_EQ(metrics.replica(0).generation_tokens->Value(), 100'000);
     EXPECT_GT(estimator.output_tokens("", kAnonymousKey, std::nullopt, 1), 256);
+}
+
+TEST_F(DispatcherTest, SeveralAnswersToOneRequestTeachTheLengthOfOne) {
+    add_replica();
+    Estimator estimator;
+    for (int i = 0; i < 100; ++i) {
+        Ticket ticket;
+        ticket.sequences = 2;
+        std::optional<Outcome> outcome;
+        acquire(ticket, outcome);
+        ASSERT_TRUE(outcome && *outcome);
+        const proto::DoneEvent done{
+            .dispatch = (**outcome)->dispatch_id, .generated = 2000, .reason = "stop"};
+        (void)dispatcher.on_done(0, done, estimator);
+    }
+    const auto expected = [&](int sequences) {
+        return static_cast<double>(
+            estimator.output_tokens("", kAnonymousKey, std::nullopt, sequences));
+    };
+    EXPECT_NEAR(expected(1), 1000, 5);
+    EXPECT_NEAR(expected(2), 2000, 10) << "the whole of it, and not twice that";
 }
 
 TEST_F(DispatcherTest, AFullQueueAndATooLongWaitAre429) {

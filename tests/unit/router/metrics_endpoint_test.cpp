@@ -1,10 +1,13 @@
 // /metrics/all: labels are added where they lack, families stay together.
 #include "router/metrics_endpoint.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 namespace router {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 TEST(MetricsEndpointTest, GivesEverySampleTheRoutersNumberOfItsReplica) {
     EXPECT_EQ(with_replica_label("# HELP a b\na 1\na{x=\"y\"} 2\na{} 3\n"
@@ -32,6 +35,21 @@ TEST(MetricsEndpointTest, AHistogramStaysWithItsFamily) {
     EXPECT_EQ(merge_expositions({text, text}),
               "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\n"
               "h_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\n");
+}
+
+TEST(MetricsTest, WhatEndsAfterItsReplicaWasRemovedShowsNowhere) {
+    Metrics metrics({.version = "1", .config_digest = "d"});
+    ReplicaSeries& kept = metrics.replica(2);
+    kept.decisions.at(0)->Increment();
+    EXPECT_THAT(metrics.text(), HasSubstr("replica=\"2\""));
+    metrics.forget_replica(2);
+    metrics.forget_replica(2);
+    metrics.forget_replica(7);
+    kept.upstream_requests.at(0)->Increment();  // an attempt that was still running
+    kept.upstream_inflight->Set(1);
+    metrics.replica(2).status_fallback->Increment();
+    EXPECT_EQ(&metrics.replica(2), &kept);
+    EXPECT_THAT(metrics.text(), Not(HasSubstr("replica=\"2\"")));
 }
 
 TEST(MetricsTest, EverySeriesHasHelpAndTheInflightGaugeReturnsToZero) {

@@ -402,11 +402,46 @@ TEST(ReplicaSetTest, ASnapshotHasTheMeasuredRatesAndTheMemoryInUse) {
     status.kv_blocks_free = 70;
     status.block_tokens = 64;
     (void)set.on_report(0, status, kStart);
-    const Charge charge(set.find(0)->account, {.prefill_tokens = 640});
+    Charge charge(set.find(0)->account, {.prefill_tokens = 64, .blocks = 14});
     const ReplicaView view = set.snapshot(0, kStart).replicas[0];
     EXPECT_EQ(view.prefill_tokens_per_s, 5000);
     EXPECT_EQ(view.decode_tokens_per_s, 300);
-    EXPECT_EQ(view.blocks_used, 40) << "30 in the report, 10 that no report contains";
+    EXPECT_EQ(view.blocks_used, 44) << "30 in the report, 14 of a charge that it does not contain";
+    EXPECT_EQ(view.gpus, 1);
+
+    const auto used = [&set](Clock::time_point now) {
+        return set.snapshot(0, now).replicas[0].blocks_used;
+    };
+    charge.mark_sent(kStart);
+    status.seq = 3;
+    status.running = 1;
+    status.queued_tokens = 65;  // its prefill is under way
+    status.kv_blocks_free = 65;
+    status.gpus = 4;
+    (void)set.on_report(0, status, kStart + kReportLag);
+    EXPECT_EQ(used(kStart + kReportLag), 37) << "what is queued will need two more";
+    EXPECT_EQ(set.snapshot(0, kStart).replicas[0].gpus, 4);
+    EXPECT_EQ(used(kStart + seconds(6)), 14) << "without a fresh report own charges alone";
+}
+
+TEST(ReplicaSetTest, TheMemoryOfAPromptIsChargedUntilAReportContainsIt) {
+    ReplicaSet set = ready_set();
+    proto::ReplicaStatus status = report(kFirst, 2);
+    status.kv_blocks_total = status.kv_blocks_free = 100;
+    status.block_tokens = 64;
+    (void)set.on_report(0, status, kStart);
+    const auto used = [&set] { return set.snapshot(0, kStart).replicas[0].blocks_used; };
+    Charge charge(set.find(0)->account, {.prefill_tokens = 1, .blocks = 14});
+    charge.mark_sent(kStart);
+    charge.mark_first_byte(kStart + milliseconds(5), 640);
+    EXPECT_EQ(used(), 14) << "the report is older than the first byte";
+    status.seq = 3;
+    status.running = 1;
+    status.kv_blocks_free = 88;
+    (void)set.on_report(0, status, kStart + kReportLag);
+    EXPECT_EQ(used(), 12);
+    charge.release(kStart + kReportLag);
+    EXPECT_TRUE(set.find(0)->account->is_idle());
 }
 
 TEST(ReplicaSetTest, AnotherInstanceEndsTheOneBefore) {
