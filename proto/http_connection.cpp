@@ -169,8 +169,8 @@ asio::awaitable<void> HttpConnection::run() {
         if (!read.head) break;
         ++core_->stats.requests_total;
         ++request_count;
-        const bool is_last =
-            is_reserved_ || request_count >= core_->options.requests_per_connection_max;
+        const bool is_last = is_reserved_ || core_->is_handed_over ||
+                             request_count >= core_->options.requests_per_connection_max;
         may_go_on = co_await serve_request(std::move(*read.head), is_last);
     }
     if (!is_aborted_ && (has_unread_body_ || !input().empty())) co_await linger();

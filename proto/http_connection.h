@@ -62,6 +62,7 @@ struct HttpServerCore : std::enable_shared_from_this<HttpServerCore> {
     boost::asio::steady_timer emptied;       // cancelled when the last connection ends
     boost::asio::steady_timer end_look;      // runs while `full` has any
     bool is_accepting = false, is_stopping = false;
+    bool is_handed_over = false;  // every answer that begins now is its connection's last
     std::unordered_set<HttpConnection*> connections;
     std::unordered_map<std::string, std::size_t> connections_of_address;
     std::unordered_set<HttpConnection*> full;  // see watch_for_end

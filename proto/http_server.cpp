@@ -1,5 +1,6 @@
 #include "proto/http_server.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
@@ -149,7 +150,8 @@ asio::awaitable<void> HttpServerCore::accept_loop() {
             }
         }
         auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
-        if (!is_accepting) break;
+        // One that the kernel has given us already is ours, also when accepting has just ended.
+        if (!is_accepting && (error || is_stopping)) break;
         if (!error) {
             refill_reserve();
             // It may have waited for a client while descriptors became free elsewhere.
@@ -272,8 +274,13 @@ void HttpServerCore::forget_connection(HttpConnection& connection) {
 
 void HttpServerCore::stop_accepting() {
     is_accepting = false;
-    boost::system::error_code ignored;
-    acceptor.close(ignored);
+    // Closed by hand: other processes may hold the socket, so close() alone would leave it in our
+    // epoll set, and Asio takes it out only when it gives a descriptor away.
+    boost::system::error_code error;
+    if (acceptor.is_open()) {
+        const int fd = acceptor.release(error);
+        if (!error) ::close(fd);
+    }
     accept_pause.cancel();
 }
 
@@ -337,6 +344,16 @@ const HttpServerStats& HttpServer::stats() const {
 
 void HttpServer::stop_accepting() {
     core_->stop_accepting();
+}
+
+void HttpServer::hand_over() {
+    core_->is_handed_over = true;
+    core_->stop_accepting();
+}
+
+std::size_t HttpServer::connections_busy() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        core_->connections, [](const HttpConnection* one) { return !one->is_idle(); }));
 }
 
 void HttpServer::abort_all() {

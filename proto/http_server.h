@@ -199,6 +199,11 @@ public:
 
     /// No new connections; open ones go on. Idempotent.
     void stop_accepting();
+    /// Another process goes on with the listening socket: no new connections from now on, and each
+    /// open one is closed after its next answer, which says so (Connection: close).
+    void hand_over();
+    /// Connections in the middle of a request, from its head on; those between requests are not.
+    [[nodiscard]] std::size_t connections_busy() const;
     /// Stops accepting, closes idle connections, lets running requests finish (each with
     /// Connection: close) until `deadline` has passed, then cuts the rest. Completes when no
     /// connection is left.

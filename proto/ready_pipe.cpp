@@ -286,6 +286,23 @@ Result<ReloadReport> parse_reload_report(std::string_view line) {
     return report;
 }
 
+std::string to_json_line(RouterNews word) {
+    return line_of({{"router", word == RouterNews::kServing ? "serving" : "let_go"}});
+}
+
+Result<RouterNews> parse_router_news(std::string_view line) {
+    Result<Json> json = read_json_object(line);
+    if (!json) return tl::unexpected(json.error());
+    std::string word;
+    FieldReader fields(*json);
+    fields.require("router", word);
+    const Result<std::string> read = fields.result(std::move(word));
+    if (!read) return tl::unexpected(read.error());
+    if (*read == "serving") return RouterNews::kServing;
+    if (*read == "let_go") return RouterNews::kLetGo;
+    return fail(ErrorCode::kInvalidValue, "The word is neither 'serving' nor 'let_go'.", "router");
+}
+
 void LineReader::feed(std::string_view bytes) {
     if (is_failed_) return;
     buffer_.erase(0, begin_);

@@ -107,6 +107,12 @@ struct ReloadReport {
 std::string to_json_line(const ReloadReport& report);
 Result<ReloadReport> parse_reload_report(std::string_view line);
 
+/// Router to launcher: where it stands. The second follows a SIGUSR1: its listening sockets are
+/// closed, what it has accepted it still finishes, and a successor may begin.
+enum class RouterNews { kServing, kLetGo };
+std::string to_json_line(RouterNews word);  // {"router":"serving"}, {"router":"let_go"}
+Result<RouterNews> parse_router_news(std::string_view line);
+
 /// Cuts a byte stream into lines; a line beyond kEventLineBytesMax sets it to failed.
 class LineReader {
 public:

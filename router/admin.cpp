@@ -133,15 +133,21 @@ proto::HttpServerOptions Admin::server_options() {
 
 void Admin::listen_unix(const std::string& path) {
     socket_ = std::make_unique<AdminSocket>(path);
+    listen_unix(socket_->release());
+}
+
+void Admin::listen_unix(int fd) {
     proto::HttpServerOptions options = server_options();
-    options.listen_fd = socket_->release();
+    options.listen_fd = fd;
     unix_server_ = std::make_unique<proto::HttpServer>(
         executor_, std::move(options),
         [this](proto::HttpExchange& exchange) { return routes_.serve(exchange); });
 }
 
-void Admin::listen_tcp(const AdminAddress& address, std::shared_ptr<const proto::TlsContext> tls) {
+void Admin::listen_tcp(const AdminAddress& address, std::optional<int> fd,
+                       std::shared_ptr<const proto::TlsContext> tls) {
     proto::HttpServerOptions options = server_options();
+    options.listen_fd = fd;
     options.address = address.host;
     options.port = address.port;
     options.tls = std::move(tls);
@@ -165,6 +171,17 @@ void Admin::start() {
 std::size_t Admin::connections() const {
     const auto of = [](const auto& server) { return server ? server->stats().connections : 0; };
     return of(unix_server_) + of(tcp_server_);
+}
+
+std::size_t Admin::connections_busy() const {
+    const auto of = [](const auto& server) { return server ? server->connections_busy() : 0; };
+    return of(unix_server_) + of(tcp_server_);
+}
+
+void Admin::hand_over() {
+    if (socket_) socket_->free_path();
+    if (unix_server_) unix_server_->hand_over();
+    if (tcp_server_) tcp_server_->hand_over();
 }
 
 asio::awaitable<void> Admin::stop(std::chrono::milliseconds deadline) {

@@ -53,12 +53,18 @@ public:
 
     /// Both throw std::system_error when they cannot listen.
     void listen_unix(const std::string& path);
-    /// `tls` may be null: plain.
-    void listen_tcp(const AdminAddress& address, std::shared_ptr<const proto::TlsContext> tls);
+    /// On a socket that listens already, and whose file is somebody else's.
+    void listen_unix(int fd);
+    /// `fd`: a socket that listens already. `tls` may be null: plain.
+    void listen_tcp(const AdminAddress& address, std::optional<int> fd,
+                    std::shared_ptr<const proto::TlsContext> tls);
 
     void start();
     boost::asio::awaitable<void> stop(std::chrono::milliseconds deadline);
+    /// A successor goes on: frees path and port at once, answers what has come in.
+    void hand_over();
     [[nodiscard]] std::size_t connections() const;
+    [[nodiscard]] std::size_t connections_busy() const;
     /// For connections over TCP that come from now on.
     void set_tls(std::shared_ptr<const proto::TlsContext> tls);
     /// Who may come in over TCP.

@@ -53,13 +53,25 @@ int listen_on(const std::string& path) {
     return fd;
 }
 
+/// The number of the file there; 0: there is none.
+ino_t file_at(const std::string& path) {
+    struct stat found {};
+    return ::lstat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
 }  // namespace
 
-AdminSocket::AdminSocket(std::string path) : path_(std::move(path)), fd_(listen_on(path_)) {}
+AdminSocket::AdminSocket(std::string path)
+    : path_(std::move(path)), fd_(listen_on(path_)), file_(file_at(path_)) {}
 
 AdminSocket::~AdminSocket() {
+    free_path();
     if (fd_ >= 0) ::close(fd_);
-    ::unlink(path_.c_str());
+}
+
+void AdminSocket::free_path() {
+    if (!path_.empty() && file_at(path_) == file_) ::unlink(path_.c_str());
+    path_.clear();
 }
 
 int AdminSocket::release() {

@@ -1,7 +1,10 @@
-// The Unix socket of the admin interface: mode 0660, its file gone when this is destroyed.
+// The Unix socket of the admin interface: mode 0660, its file gone when this is destroyed, unless
+// a successor has put its own there.
 #pragma once
 
 #include <string>
+
+#include <sys/types.h>
 
 namespace router {
 
@@ -16,10 +19,14 @@ public:
 
     /// The listening descriptor, which becomes the caller's.
     [[nodiscard]] int release();
+    /// Frees the path for a successor. To be called while the descriptor is open: only then does
+    /// the number of its file stand for this socket.
+    void free_path();
 
 private:
-    std::string path_;
+    std::string path_;  // empty: freed
     int fd_ = -1;
+    ino_t file_ = 0;
 };
 
 }  // namespace router

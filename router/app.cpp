@@ -1,5 +1,6 @@
 #include "router/app.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <random>
@@ -9,6 +10,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
@@ -30,6 +32,12 @@ constexpr std::chrono::milliseconds kTickInterval{250};
 /// After the deadline the error events still have to leave.
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr std::chrono::milliseconds kDrainLook{50};
+/// So long it waits, before it accepts, for the reports of replicas that are said to be READY.
+constexpr std::chrono::milliseconds kFirstLook{1'000};
+constexpr std::chrono::milliseconds kFirstLookEvery{5};
+/// After a hand-over a connection without a request has the grace of a drain for one more, and at
+/// least this long: its client may be sending at this moment.
+constexpr std::chrono::milliseconds kLastRequestMin{1'000};
 /// A certificate with fewer days to go is said in the log.
 constexpr int kCertificateDaysShort = 14;
 constexpr std::size_t kReportedErrorBytesMax = 512;
@@ -150,8 +158,9 @@ App::App(const Config& config)
       handlers_(services_),
       server_(loop_.get_executor(), server_options(),
               [this](proto::HttpExchange& exchange) { return handlers_.serve(exchange); }),
-      signals_(loop_, SIGTERM, SIGINT),
+      signals_(loop_, SIGTERM, SIGINT, SIGQUIT),
       reload_signal_(loop_, SIGHUP),
+      hand_over_signal_(loop_, SIGUSR1),
       ticker_(loop_),
       drain_timer_(loop_) {
     follower_.on_done = [this](int index, const proto::DoneEvent& done) {
@@ -181,14 +190,20 @@ void App::open_launcher_link() {
 }
 
 void App::open_admin() {
-    if (config_.admin_socket.empty() && config_.admin_listen.empty()) return;
+    const bool has_socket = config_.admin_socket_fd || !config_.admin_socket.empty();
+    if (!has_socket && config_.admin_listen.empty()) return;
     admin_ = std::make_unique<Admin>(loop_.get_executor(), services_);
-    if (!config_.admin_socket.empty()) admin_->listen_unix(config_.admin_socket);
+    if (config_.admin_socket_fd) {
+        admin_->listen_unix(*config_.admin_socket_fd);
+    } else if (has_socket) {
+        admin_->listen_unix(config_.admin_socket);
+    }
     if (config_.admin_listen.empty()) return;
     const auto entries = admin_key_source_.read_first();
     if (!entries) throw std::runtime_error(entries.error());
     admin_->set_keys(*entries);
-    admin_->listen_tcp(parse_admin_address(config_.admin_listen).value(), tls_);
+    admin_->listen_tcp(parse_admin_address(config_.admin_listen).value(), config_.admin_listen_fd,
+                       tls_);
 }
 
 /// Whoever can reach a server without keys can use it.
@@ -252,18 +267,7 @@ void App::add_fixed_replicas() {
 }
 
 int App::run() {
-    server_.start();
-    if (admin_) admin_->start();
-    // The line a person, a script or a test waits for; not a log line.
-    const std::string host =
-        config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
-    const std::string line = std::string(tls_ ? "listening on https://" : "listening on http://") +
-                             host + ":" + std::to_string(server_.port()) + "\n";
-    proto::Outlet out(STDERR_FILENO);
-    (void)out.add(line);
-    if (!out.flush_within(LogSink::kFarewell)) {
-        spdlog::debug("event=no_stderr");
-    }
+    if (launcher_link_) asio::co_spawn(loop_, launcher_link_->run(), must_not_fail);
     if (set_.replicas().empty() && !launcher_link_) {
         spdlog::warn(
             "event=no_replica what=\"every request is answered 503 until there is one\" "
@@ -273,12 +277,13 @@ int App::run() {
     for (const auto& [index, replica] : set_.replicas())
         follower_.follow(index);
     asio::co_spawn(loop_, tick(), must_not_fail);
-    if (launcher_link_) asio::co_spawn(loop_, launcher_link_->run(), must_not_fail);
     if (config_.death_fd) {
         asio::co_spawn(loop_, watch_death_pipe(*config_.death_fd), must_not_fail);
     }
     wait_for_signal();
     wait_for_reload();
+    wait_for_hand_over();
+    asio::co_spawn(loop_, begin(), must_not_fail);
     try {
         loop_.run();
     } catch (const std::exception& error) {
@@ -289,6 +294,39 @@ int App::run() {
     access_log_.write_held();
     if (holds_requests()) leave_at_once(0);
     return 0;
+}
+
+/// One that starts while replicas serve, after another router or beside it, must not tell clients
+/// that nothing is ready: they wait in the backlog, or at the other one, until it has seen them.
+asio::awaitable<void> App::begin() {
+    if (launcher_link_) {
+        // What the launcher had said before the start has been read after this turn of the loop.
+        co_await asio::post(loop_, asio::use_awaitable);
+        asio::steady_timer look(loop_);
+        const auto limit = Clock::now() + kFirstLook;
+        while (!set_.knows_the_ready() && Clock::now() < limit) {
+            look.expires_after(kFirstLookEvery);
+            (void)co_await look.async_wait(asio::as_tuple(asio::use_awaitable));
+        }
+    }
+    if (has_let_go_ || is_leaving_) co_return;
+    server_.start();
+    if (admin_) admin_->start();
+    say_where_it_listens();
+    if (launcher_link_) launcher_link_->tell(proto::RouterNews::kServing);
+}
+
+void App::say_where_it_listens() const {
+    // The line a person, a script or a test waits for; not a log line.
+    const std::string host =
+        config_.host.find(':') == std::string::npos ? config_.host : "[" + config_.host + "]";
+    const std::string line = std::string(tls_ ? "listening on https://" : "listening on http://") +
+                             host + ":" + std::to_string(server_.port()) + "\n";
+    proto::Outlet out(STDERR_FILENO);
+    (void)out.add(line);
+    if (!out.flush_within(LogSink::kFarewell)) {
+        spdlog::debug("event=no_stderr");
+    }
 }
 
 /// A request lives as long as its connection: while its body is read or waits to be parsed, in the
@@ -340,15 +378,17 @@ asio::awaitable<void> App::watch_death_pipe(int fd) {
 }
 
 void App::wait_for_signal() {
-    signals_.async_wait([this](const boost::system::error_code& error, int) {
+    signals_.async_wait([this](const boost::system::error_code& error, int number) {
         if (error) return;
-        on_signal();
+        on_signal(number);
         wait_for_signal();
     });
 }
 
-void App::on_signal() {
+void App::on_signal(int number) {
+    if (is_leaving_) return;
     ++signals_seen_;
+    is_grace_for_running_ = number == SIGQUIT;
     if (signals_seen_ == 1) {
         spdlog::info("event=draining grace_ms={} deadline_ms={}", config_.drain_grace.count(),
                      config_.drain_deadline.count());
@@ -422,13 +462,59 @@ asio::awaitable<void> App::drain() {
         return drain_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
     };
     handlers_.say_not_ready();
-    (void)co_await pause(config_.drain_grace);
+    const auto grace_end = Clock::now() + config_.drain_grace;
+    const auto is_in_grace = [&] {
+        const bool is_wanted = !is_grace_for_running_ || server_.connections_busy() > 0;
+        return !has_let_go_ && signals_seen_ == 1 && is_wanted && Clock::now() < grace_end;
+    };
+    while (is_in_grace())
+        (void)co_await pause(kDrainLook);
     dispatcher_.start_draining();
     const auto deadline = Clock::now() + config_.drain_deadline;
     const auto& running = server_.stats().requests_running;
     while (running > 0 && signals_seen_ == 1 && Clock::now() < deadline) {
         (void)co_await pause(kDrainLook);
     }
+    co_await leave();
+}
+
+void App::wait_for_hand_over() {
+    hand_over_signal_.async_wait([this](const boost::system::error_code& error, int) {
+        if (error) return;
+        if (!has_let_go_ && signals_seen_ == 0) asio::co_spawn(loop_, hand_over(), must_not_fail);
+        wait_for_hand_over();
+    });
+}
+
+/// Nobody hears of it: connections that come wait in the backlog of the shared socket until the
+/// successor accepts them, and those that are here get everything they have asked for.
+asio::awaitable<void> App::hand_over() {
+    has_let_go_ = true;
+    server_.hand_over();
+    if (admin_) admin_->hand_over();
+    if (launcher_link_) launcher_link_->tell(proto::RouterNews::kLetGo);
+    spdlog::info("event=handed_over connections={} requests={} deadline_ms={}",
+                 server_.stats().connections, server_.stats().requests_running,
+                 config_.drain_deadline.count());
+    const auto begin = Clock::now();
+    const auto idle_until = begin + std::max(config_.drain_grace, kLastRequestMin);
+    const auto is_wanted = [&] {
+        const std::size_t open = server_.stats().connections + (admin_ ? admin_->connections() : 0);
+        const std::size_t busy =
+            server_.connections_busy() + (admin_ ? admin_->connections_busy() : 0);
+        const auto now = Clock::now();
+        return (busy > 0 || (open > 0 && now < idle_until)) && now < begin + config_.drain_deadline;
+    };
+    // A look first: what the kernel has given us already is counted only after this turn.
+    do {
+        drain_timer_.expires_after(kDrainLook);
+        (void)co_await drain_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+    } while (signals_seen_ == 0 && is_wanted());
+    if (signals_seen_ == 0) co_await leave();  // otherwise drain() has taken over
+}
+
+asio::awaitable<void> App::leave() {
+    is_leaving_ = true;
     if (!services_.generations.empty()) {
         spdlog::warn("event=drain_deadline requests={}", services_.generations.size());
         for (Generation* generation : services_.generations)

@@ -3,6 +3,8 @@
 //   TERM, INT ─▶ /ready says no ─(drain_grace)─▶ no new requests ─(drain_deadline)─▶ what still
 //   runs
 //                                                   └─ all done ──────────────────▶ ends: exit 0
+//   QUIT ─▶ as TERM, but the grace ends once no request runs
+//   USR1 ─▶ listening sockets closed, for a successor ─▶ what was accepted is finished ─▶ exit 0
 //   HUP ─▶ keys are read again; what is wrong keeps the old ones and is said in log and metrics
 //   second TERM ─▶ at once to the deadline;  death pipe closed ─▶ exit, nothing is waited for
 //
@@ -51,11 +53,16 @@ public:
 
 private:
     boost::asio::awaitable<void> watch_death_pipe(int fd);
+    boost::asio::awaitable<void> begin();
+    void say_where_it_listens() const;
     boost::asio::awaitable<void> tick();
     boost::asio::awaitable<void> drain();
+    boost::asio::awaitable<void> hand_over();
+    boost::asio::awaitable<void> leave();
     void wait_for_signal();
-    void on_signal();
+    void on_signal(int number);
     void wait_for_reload();
+    void wait_for_hand_over();
     void reload();
     void reload_keys(proto::ReloadReport& report);
     void reload_tls(proto::ReloadReport& report);
@@ -90,9 +97,13 @@ private:
     std::unique_ptr<LauncherLink> launcher_link_;  // null without a launcher
     boost::asio::signal_set signals_;
     boost::asio::signal_set reload_signal_;
+    boost::asio::signal_set hand_over_signal_;
     boost::asio::steady_timer ticker_;
     boost::asio::steady_timer drain_timer_;  // cancelled by a second signal and by the last request
     int signals_seen_ = 0;
+    bool has_let_go_ = false;            // of the listening sockets
+    bool is_grace_for_running_ = false;  // nobody else is about to come
+    bool is_leaving_ = false;
 };
 
 /// The socket of the LISTEN_FDS convention, if one was passed to this process.

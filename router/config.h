@@ -18,6 +18,8 @@ struct Config {
     // Where the replicas are: fixed URLs, or announced by the launcher, or both.
     std::vector<std::string> replica_urls;
     std::optional<int> announce_fd;
+    /// Listening sockets that a launcher keeps over this process's life, in place of own ones.
+    std::optional<int> admin_socket_fd, admin_listen_fd;
     std::optional<int> death_fd;
     std::string internal_key;  // read from a descriptor or a file; empty: none is sent
 

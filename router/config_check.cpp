@@ -14,9 +14,10 @@ namespace router {
 namespace {
 
 /// What one process hands to another, and what only asks for something.
-constexpr std::array<std::string_view, 7> kNoSettings{
-    "help",     "version",         "check-config",     "announce-fd",
-    "death-fd", "internal-key-fd", "internal-key-file"};
+constexpr std::array<std::string_view, 9> kNoSettings{
+    "help",           "version",         "check-config",      "announce-fd",
+    "death-fd",       "internal-key-fd", "internal-key-file", "admin-socket-fd",
+    "admin-listen-fd"};
 
 void check_keys(const std::string& path) {
     if (path.empty()) return;

@@ -65,6 +65,10 @@ void add_surface_flags(CLI::App& app, Config& config) {
                    "TLS for others than this machine");
     app.add_option("--admin-keys-file", config.admin_keys_file,
                    "TOML file of the keys for --admin-listen, as --keys-file");
+    app.add_option("--admin-socket-fd", config.admin_socket_fd,
+                   "Descriptor of a listening socket in place of an own one at --admin-socket");
+    app.add_option("--admin-listen-fd", config.admin_listen_fd,
+                   "Descriptor of a listening socket in place of an own one at --admin-listen");
     app.add_option("--layout", config.layout, "Replicas x devices each, shown on the dashboard");
     app.add_flag("--metrics-open,!--no-metrics-open", config.metrics_open,
                  "With keys: this machine reads metrics without one")
@@ -84,6 +88,9 @@ void check_surface(const Config& config) {
         }
     }
     if (config.admin_listen.empty()) {
+        if (config.admin_listen_fd) {
+            throw std::runtime_error("--admin-listen-fd needs --admin-listen");
+        }
         if (config.admin_keys_file.empty()) return;
         throw std::runtime_error("--admin-keys-file is for --admin-listen, which is missing");
     }

@@ -48,9 +48,14 @@ void LauncherLink::tell(const proto::ReloadReport& report) {
     write_next();
 }
 
+void LauncherLink::tell(proto::RouterNews word) {
+    words_ += proto::to_json_line(word);
+    write_next();
+}
+
 void LauncherLink::write_next() {
-    if (!writing_.empty() || (waiting_.empty() && report_.empty())) return;
-    writing_ = std::exchange(report_, {});
+    if (!writing_.empty() || (waiting_.empty() && report_.empty() && words_.empty())) return;
+    writing_ = std::exchange(words_, {}) + std::exchange(report_, {});
     for (const auto& [index, line] : waiting_)
         writing_ += line;
     waiting_.clear();

@@ -3,6 +3,7 @@
 //   launcher ── {"index":1,"url":…,"state":"READY",…} ──▶ ReplicaSet.announce
 //   launcher ◀── {"index":1,"drained":true} ───────────── tell()
 //   launcher ◀── {"reloaded":["keys: 2"],"errors":[]} ─── tell()
+//   launcher ◀── {"router":"let_go"} ──────────────────── tell()
 //
 // A drain belongs to the launcher as much as to the router: it outlives both the replica's process
 // and this one, and whoever was asked first, the other shows it and may undo it. The launcher has
@@ -34,6 +35,7 @@ public:
     void tell(const proto::DrainOrder& order);
     /// Also of these only the newest.
     void tell(const proto::ReloadReport& report);
+    void tell(proto::RouterNews word);
 
 private:
     void write_next();
@@ -42,6 +44,7 @@ private:
     std::function<bool(const proto::ReplicaAnnouncement&)> on_announcement_;
     std::map<int, std::string> waiting_;
     std::string report_;   // waits too
+    std::string words_;    // wait too: each is said once in a life
     std::string writing_;  // empty: no write runs
 };
 

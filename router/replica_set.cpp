@@ -417,6 +417,15 @@ std::int64_t ReplicaSet::context_tokens_max() const {
     return most;
 }
 
+bool ReplicaSet::knows_the_ready() const {
+    return std::ranges::all_of(replicas_, [](const auto& entry) {
+        const Replica& replica = entry.second;
+        const bool is_awaited =
+            replica.is_announced && replica.announced == proto::ReplicaState::kReady;
+        return !is_awaited || (replica.status && (replica.info || replica.is_info_missing));
+    });
+}
+
 void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     const ReplicaState state = derive_state(replica, now);
     if (state == replica.state) return;

@@ -179,6 +179,8 @@ public:
     [[nodiscard]] FleetMode mode(Clock::time_point now) const { return mode_for("", now); }
     /// The same for a request that names its model: of the replicas that serve it or may.
     [[nodiscard]] FleetMode mode_for(const std::string& model, Clock::time_point now) const;
+    /// Whether every replica that the launcher says is READY has reported and told its models.
+    [[nodiscard]] bool knows_the_ready() const;
     [[nodiscard]] int slots_total() const;
     /// Tokens and rates of READY replicas, for Retry-After; the queue's own come on top.
     [[nodiscard]] Backlog backlog() const;

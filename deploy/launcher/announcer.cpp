@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include <boost/asio/buffer.hpp>
@@ -11,7 +12,9 @@
 namespace deploy {
 
 struct Announcer::Link {
-    explicit Link(const boost::asio::any_io_executor& executor) : stream(executor) {}
+    Link(const boost::asio::any_io_executor& executor, int number_in)
+        : number(number_in), stream(executor) {}
+    int number;
     boost::asio::posix::stream_descriptor stream;
     std::map<int, std::string> waiting;
     std::string writing;  // empty: no write runs
@@ -19,36 +22,47 @@ struct Announcer::Link {
     proto::LineReader lines;
 };
 
-UniqueFd Announcer::open() {
+Announcer::Opened Announcer::open() {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         throw std::system_error(errno, std::generic_category(), "socketpair");
     }
-    UniqueFd theirs(pair[1]);
-    close();
-    link_ = std::make_shared<Link>(executor_);
-    link_->stream.assign(pair[0]);
-    link_->stream.non_blocking(true);
+    Opened opened{.link = ++last_link_, .theirs = UniqueFd(pair[1])};
+    const auto link = std::make_shared<Link>(executor_, opened.link);
+    link->stream.assign(pair[0]);
+    link->stream.non_blocking(true);
+    links_.emplace(opened.link, link);
     for (const auto& [index, announcement] : known_) {
-        link_->waiting[index] = proto::to_json_line(announcement);
+        link->waiting[index] = proto::to_json_line(announcement);
     }
-    write_next(link_);
-    read_next(link_);
-    return theirs;
+    write_next(link);
+    read_next(link);
+    return opened;
 }
 
 void Announcer::announce(const proto::ReplicaAnnouncement& announcement) {
     known_[announcement.index] = announcement;
-    if (!link_) return;
-    link_->waiting[announcement.index] = proto::to_json_line(announcement);
-    write_next(link_);
+    for (const auto& [number, link] : links_)
+        tell(link, announcement);
 }
 
-void Announcer::close() {
-    if (!link_) return;
+void Announcer::tell(const std::shared_ptr<Link>& link,
+                     const proto::ReplicaAnnouncement& announcement) {
+    link->waiting[announcement.index] = proto::to_json_line(announcement);
+    write_next(link);
+}
+
+void Announcer::close(int link) {
+    const auto found = links_.find(link);
+    if (found == links_.end()) return;
     boost::system::error_code ignored;
-    link_->stream.close(ignored);
-    link_.reset();
+    found->second->stream.close(ignored);
+    links_.erase(found);
+}
+
+void Announcer::close_all() {
+    while (!links_.empty())
+        close(links_.begin()->first);
 }
 
 /// An error means that the router is gone; its death is seen by pidfd.
@@ -56,18 +70,12 @@ void Announcer::read_next(const std::shared_ptr<Link>& link) {
     link->stream.async_read_some(
         boost::asio::buffer(link->bytes),
         [this, link](boost::system::error_code error, std::size_t count) {
-            if (error || link != link_) return;
+            // The launcher itself may be gone by then: its links are closed first.
+            if (error || !link->stream.is_open()) return;
             link->lines.feed({link->bytes.data(), count});
             while (const std::optional<std::string> line = link->lines.next()) {
-                const auto order = proto::parse_drain_order(*line);
-                if (order) {
-                    on_drain_order(*order);
-                } else if (const auto report = proto::parse_reload_report(*line)) {
-                    on_reload_report(*report);
-                } else {
-                    on_bad_line(*line);
-                }
-                if (link != link_) return;
+                take(link->number, *line);
+                if (!link->stream.is_open()) return;
             }
             if (link->lines.is_failed()) {
                 on_bad_line("a line without an end");
@@ -75,6 +83,18 @@ void Announcer::read_next(const std::shared_ptr<Link>& link) {
                 read_next(link);
             }
         });
+}
+
+void Announcer::take(int link, const std::string& line) {
+    if (const auto order = proto::parse_drain_order(line)) {
+        on_drain_order(*order);
+    } else if (const auto report = proto::parse_reload_report(line)) {
+        on_reload_report(link, *report);
+    } else if (const auto word = proto::parse_router_news(line)) {
+        on_router_news(link, *word);
+    } else {
+        on_bad_line(line);
+    }
 }
 
 void Announcer::write_next(const std::shared_ptr<Link>& link) {
@@ -85,7 +105,7 @@ void Announcer::write_next(const std::shared_ptr<Link>& link) {
     boost::asio::async_write(link->stream, boost::asio::buffer(link->writing),
                              [this, link](boost::system::error_code error, std::size_t) {
                                  link->writing.clear();
-                                 if (!error && link == link_) write_next(link);
+                                 if (!error) write_next(link);
                              });
 }
 

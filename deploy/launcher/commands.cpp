@@ -115,6 +115,28 @@ int run_reload(const LoadedConfig& loaded) {
     return code;
 }
 
+int run_restart_router(const LoadedConfig& loaded) {
+    const json before = ask_status(loaded);
+    const json answer = connect(loaded).ask({{"command", "restart_router"}});
+    if (const int code = code_of(answer); code != 0) return code;
+    print("the router serves with its new settings, pid " + std::to_string(answer.value("pid", 0)) +
+          "\n");
+    if (const int earlier = answer.value("earlier_pid", 0); earlier != 0) {
+        print("the earlier one, pid " + std::to_string(earlier) +
+              (answer.value("is_alone", true)
+                   ? ", finishes what it has accepted\n"
+                   : ", has not let go of the port yet and may still take requests\n"));
+    }
+    for (const json& key : answer.value("not_applied", json::array()))
+        print(key.get<std::string>() + " has changed, too: it needs quadriga down and up\n");
+    const json status = before.value("status", json::object());
+    for (const json& replica : status.value("added_replicas", json::array())) {
+        print("the replica at " + replica.value("url", std::string("?")) +
+              " was added at the router; the new one does not know it: add it again\n");
+    }
+    return 0;
+}
+
 int run_down(const LoadedConfig& loaded) {
     ControlClient client = connect(loaded);
     const int pid = client.peer_pid();

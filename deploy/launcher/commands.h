@@ -18,6 +18,7 @@ int run_down(const LoadedConfig& loaded);
 int run_why(const LoadedConfig& loaded, int replica);
 int run_order(const LoadedConfig& loaded, const std::string& command, int replica);
 int run_reload(const LoadedConfig& loaded);
+int run_restart_router(const LoadedConfig& loaded);
 int run_check_config(const LoadedConfig& loaded);
 
 }  // namespace deploy

@@ -345,6 +345,7 @@ int replicas_of_layout(std::string_view layout) {
 
 LoadedConfig load_config(const ConfigSources& sources) {
     LoadedConfig loaded;
+    loaded.sources = sources;
     for (const Setting& setting : settings())
         loaded.origins[std::string(setting.key)] = "default";
     if (!sources.file.empty()) {

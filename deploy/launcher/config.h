@@ -100,17 +100,18 @@ const Setting* find_setting(std::string_view key);
 /// "environment QUADRIGA_PORT" or "flag --port".
 using Origins = std::map<std::string, std::string, std::less<>>;
 
-struct LoadedConfig {
-    Config config;
-    Origins origins;
-    std::string file;  // the file read, empty if none
-};
-
 struct ConfigSources {
     std::map<std::string, std::string, std::less<>> flags;        // key -> text
     std::map<std::string, std::string, std::less<>> environment;  // QUADRIGA_... -> text
     std::string file;  // --config; empty: the default places, where a missing file is fine
     std::vector<std::string> default_files;
+};
+
+struct LoadedConfig {
+    Config config;
+    Origins origins;
+    std::string file;       // the file read, empty if none
+    ConfigSources sources;  // to read it again
 };
 
 /// Merges all sources and checks every value. Throws StartError (kConfig) with the key, what is

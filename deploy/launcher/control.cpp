@@ -27,8 +27,8 @@ using nlohmann::json;
 
 constexpr std::size_t kLineBytesMax = 64 * 1024;
 constexpr std::size_t kAnswerBytesMax = 16 * 1024 * 1024;
-constexpr int kConnectionsMax = 32;
-constexpr std::chrono::seconds kRequestTime{10};
+constexpr std::size_t kConnectionsMax = 32;
+constexpr std::chrono::seconds kRequestTime{10};  // for its line, and again for taking the answer
 
 json refused(std::string error, int exit_code) {
     return {{"ok", false}, {"error", std::move(error)}, {"exit_code", exit_code}};
@@ -76,31 +76,72 @@ boost::asio::awaitable<void> ControlServer::accept_all() {
             co_await pause.async_wait(as_tuple(use_awaitable));
             continue;
         }
-        if (connections_ >= kConnectionsMax || !is_peer_allowed(peer.native_handle())) continue;
+        if (!is_peer_allowed(peer.native_handle())) continue;
         auto socket = std::make_shared<Socket>(std::move(peer));
+        if (!make_room()) {
+            refuse(*socket);
+            continue;
+        }
+        guests_->all.insert(socket);
+        guests_->silent.push_back(socket);
         boost::asio::co_spawn(context_, serve(std::move(socket)), boost::asio::detached);
     }
 }
 
+/// Who says nothing must not keep others out: the one that has been silent longest is closed.
+bool ControlServer::make_room() {
+    if (guests_->all.size() < kConnectionsMax) return true;
+    if (guests_->silent.empty()) return false;  // all have asked for something
+    const std::shared_ptr<Socket> oldest = guests_->silent.front();
+    guests_->leave(oldest);
+    boost::system::error_code ignored;
+    oldest->close(ignored);
+    return true;
+}
+
+/// Without a wait: it has just connected, so there is room for a line.
+void ControlServer::refuse(Socket& socket) {
+    const std::string text =
+        proto::json_text(refused("the launcher is answering " + std::to_string(kConnectionsMax) +
+                                     " others at this moment; try again",
+                                 exit_code_of(FailureClass::kBusy))) +
+        "\n";
+    boost::system::error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(boost::asio::buffer(text), ignored);
+}
+
+void ControlServer::Guests::leave(const std::shared_ptr<Socket>& socket) {
+    all.erase(socket);
+    silent.remove(socket);
+}
+
 boost::asio::awaitable<void> ControlServer::serve(std::shared_ptr<Socket> socket) {
-    ++connections_;
-    const auto leave = [this](void*) { --connections_; };  // whatever happens on the way
-    const std::unique_ptr<void, decltype(leave)> counted(this, leave);
-    boost::asio::steady_timer limit(context_, kRequestTime);
-    limit.async_wait([socket](boost::system::error_code error) {
+    const std::shared_ptr<Guests> guests = guests_;  // this may be gone before the frame is
+    const auto leave = [guests, socket](void*) { guests->leave(socket); };  // whatever happens
+    const std::unique_ptr<void, decltype(leave)> counted(guests.get(), leave);
+    const auto close_when_over = [socket](boost::system::error_code error) {
         if (!error) socket->close();
-    });
+    };
+    boost::asio::steady_timer limit(context_, kRequestTime);
+    limit.async_wait(close_when_over);
     std::string line;
     auto [error, size] = co_await boost::asio::async_read_until(
         *socket, boost::asio::dynamic_buffer(line, kLineBytesMax), '\n', as_tuple(use_awaitable));
     limit.cancel();
-    if (!error) {
+    guests->silent.remove(socket);
+    if (!error && socket->is_open()) {
         const json request = json::parse(line.substr(0, size), nullptr, false);
-        const std::string text = proto::json_text(co_await answer(request)) + "\n";
+        const json outcome = co_await answer(request);
+        const std::string text = proto::json_text(outcome) + "\n";
+        limit.expires_after(kRequestTime);
+        limit.async_wait(close_when_over);
         const auto [write_error, written] = co_await boost::asio::async_write(
             *socket, boost::asio::buffer(text), as_tuple(use_awaitable));
+        limit.cancel();
         if (!write_error && request.is_object() && request.value("command", json()) == "down") {
-            waiting_for_end_.push_back(socket);
+            // Who is too many sees the end by the end of the connection.
+            if (waiting_for_end_.size() < kConnectionsMax) waiting_for_end_.push_back(socket);
             supervisor_.ask_stop();
         }
     }
@@ -117,6 +158,10 @@ boost::asio::awaitable<json> ControlServer::answer(const json& request) {
     }
     if (command == "reload") {
         json outcome = co_await supervisor_.reload();
+        co_return outcome;
+    }
+    if (command == "restart_router") {
+        json outcome = co_await supervisor_.restart_router();
         co_return outcome;
     }
     if (command == "down") co_return json{{"ok", true}, {"pid", ::getpid()}};

@@ -3,15 +3,20 @@
 //   {"command":"status"}                ▶ {"ok":true,"status":{...}}
 //   {"command":"retry","replica":3}     ▶ {"ok":true}          also restart, drain, undrain
 //   {"command":"reload"}                ▶ {"ok":true,"done":["keys: 2"]}
+//   {"command":"restart_router"}        ▶ {"ok":true,"pid":4712,"earlier_pid":4711,
+//                                          "is_alone":true,"not_applied":[]}
 //   {"command":"down"}                  ▶ {"ok":true,"pid":4711}   then, when all has ended,
 //                                         {"ok":true,"stopped":true,"code":0}
 //   anything else                       ▶ {"ok":false,"error":"...","exit_code":2}
 //
-// The peer must be root, of our uid, or in the group `quadriga`; the kernel says who it is.
+// The peer must be root, of our uid, or in the group `quadriga`; the kernel says who it is. Of at
+// most 32 at once the one that has been silent longest makes room for the next.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +40,13 @@ public:
 
 private:
     using Socket = boost::asio::local::stream_protocol::socket;
+    struct Guests {
+        std::set<std::shared_ptr<Socket>> all;
+        std::list<std::shared_ptr<Socket>> silent;  // have not asked yet, oldest first
+        void leave(const std::shared_ptr<Socket>& socket);
+    };
+    bool make_room();
+    static void refuse(Socket& socket);
     boost::asio::awaitable<void> accept_all();
     boost::asio::awaitable<void> serve(std::shared_ptr<Socket> socket);
     boost::asio::awaitable<nlohmann::json> answer(const nlohmann::json& request);
@@ -43,7 +55,7 @@ private:
     boost::asio::local::stream_protocol::acceptor acceptor_;
     Supervisor& supervisor_;
     std::vector<std::shared_ptr<Socket>> waiting_for_end_;
-    int connections_ = 0;
+    std::shared_ptr<Guests> guests_ = std::make_shared<Guests>();
 };
 
 /// Whether a peer with these credentials may give commands.

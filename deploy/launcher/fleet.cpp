@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/planner.h"
 
 namespace deploy {
@@ -30,6 +31,9 @@ void forgive(Fleet& fleet, Clock::duration gap) {
         if (replica.state == kWaitVram) move(replica.since);
     }
     move(fleet.router.deadline);
+    if (fleet.successor.has_value()) move(fleet.successor->deadline);
+    for (RetiredRouter& router : fleet.retired_routers)
+        move(router.deadline);
     move(fleet.lock.retry_at);
 }
 
@@ -90,7 +94,11 @@ std::vector<Action> plan(Fleet& fleet, const Event& event, TimePoint now) {
             [&](const PowerSettled& e) { planner.power_settled(at(fleet, e.replica)); },
             [&](const RouterSpawned& e) { planner.router_spawned(e); },
             [&](const RouterDied& e) { planner.router_died(e.evidence); },
-            [&](const StopAsked&) { planner.stop_asked(); },
+            [&](const RouterSaid& e) { planner.router_said(e); },
+            [&](const SuccessorSpawned& e) { planner.successor_spawned(e); },
+            [&](const OtherRouterDied& e) { planner.other_router_died(e); },
+            [&](const RestartRouter&) { planner.restart_router(); },
+            [&](const StopAsked& e) { planner.stop_asked(e); },
             [&](const ReplicaOrder& e) { planner.order(e); },
             [&](const Tick&) { tick(fleet, planner); },
         },
@@ -141,10 +149,12 @@ TimePoint next_tick(const Fleet& fleet, TimePoint now) {
         }
     }
     if (!fleet.lock.waits_for.empty()) consider(fleet.lock.retry_at);
-    if (fleet.router.state == RouterState::kBackoff ||
-        fleet.router.state == RouterState::kDraining) {
+    if (fleet.router.state != RouterState::kAbsent && fleet.router.state != RouterState::kRunning) {
         consider(fleet.router.deadline);
     }
+    if (fleet.successor.has_value()) consider(fleet.successor->deadline);
+    for (const RetiredRouter& router : fleet.retired_routers)
+        consider(router.deadline);
     return std::max(next, now);
 }
 
@@ -176,6 +186,18 @@ std::string refusal_of(const Fleet& fleet, const ReplicaOrder& order) {
             return is_drained(replica) ? "" : title_of(replica) + " is not drained";
     }
     return "unknown order";
+}
+
+std::string router_restart_refusal(const Fleet& fleet) {
+    if (fleet.phase != FleetPhase::kRunning) return "the fleet is stopping";
+    if (fleet.successor.has_value()) return "the router is being restarted already";
+    if (fleet.retired_routers.size() >= kRetiredRoutersMax) {
+        return std::to_string(fleet.retired_routers.size()) +
+               " earlier routers still finish their requests; wait until one has ended, see "
+               "'" +
+               command_name() + " status'";
+    }
+    return "";
 }
 
 double eta_s(const Fleet& fleet, int index, TimePoint now) {

@@ -118,6 +118,23 @@ struct Router {
     int restarts = 0;
 };
 
+/// A router with new settings, on the same listening sockets, that has not said yet that it serves.
+struct SuccessorRouter {
+    int pid = 0;           // 0: about to be started
+    TimePoint deadline{};  // KILL then
+    bool is_overdue = false;
+};
+
+/// A router that has a successor and finishes what it has accepted.
+struct RetiredRouter {
+    int pid = 0;
+    TimePoint since{};
+    TimePoint deadline{};     // KILL then
+    bool has_let_go = false;  // of the listening sockets; it is asked every second until it says so
+};
+/// More at once are refused: each costs memory, and its streams are seen in no metrics.
+inline constexpr std::size_t kRetiredRoutersMax = 4;
+
 enum class FleetPhase { kIdle, kRunning, kDraining, kStopping, kDone };
 
 struct LoadLock {
@@ -135,6 +152,10 @@ struct Fleet {
     FleetPhase phase = FleetPhase::kIdle;
     std::vector<Replica> replicas;
     Router router;
+    std::optional<SuccessorRouter> successor;
+    std::string successor_failure;  // of the last restart of the router; empty: none, so far
+    /// Oldest first; at most kRetiredRoutersMax, and a successor that a stop has overtaken.
+    std::vector<RetiredRouter> retired_routers;
     LoadLock lock;
     std::string selftest_tokens;  // expected sha256 of the self-test's token ids, empty until known
     bool was_ready = false;       // some replica has been READY
@@ -193,7 +214,21 @@ struct RouterSpawned {
 struct RouterDied {
     ExitEvidence evidence;
 };
-struct StopAsked {};  // TERM, INT or `quadriga down`
+struct RouterSaid {  // whichever of them
+    int pid;
+    proto::RouterNews word;
+};
+struct SuccessorSpawned {
+    int pid;
+};
+struct OtherRouterDied {  // the successor (pid 0: it could not be started) or one that has retired
+    int pid;
+    ExitEvidence evidence;
+};
+struct RestartRouter {};  // an operator's order; its new settings have been checked
+struct StopAsked {  // TERM or INT; `quadriga down` waits for what runs and for nobody who may come
+    bool has_grace = true;
+};
 /// kSetAside is a drain at the router: no new work, but the process stays.
 enum class Order { kRetry, kRestart, kDrain, kSetAside, kUndrain };
 struct ReplicaOrder {
@@ -204,7 +239,8 @@ struct Tick {};
 
 using Event = std::variant<Begin, MemoryMeasured, FileLockTaken, FileLockBusy, ReplicaSpawned,
                            SpawnFailed, ReplicaSaid, ReplicaGarbled, ReplicaDied, WorkReported,
-                           PowerSettled, RouterSpawned, RouterDied, StopAsked, ReplicaOrder, Tick>;
+                           PowerSettled, RouterSpawned, RouterDied, RouterSaid, SuccessorSpawned,
+                           OtherRouterDied, RestartRouter, StopAsked, ReplicaOrder, Tick>;
 
 // --- actions ------------------------------------------------------------------------------------
 struct MeasureMemory {  // answered by MemoryMeasured
@@ -221,6 +257,13 @@ struct SignalReplica {
     int signal;  // KILL goes to its whole process group
 };
 struct SignalRouter {
+    int signal;
+};
+struct SpawnSuccessor {};    // answered by SuccessorSpawned or OtherRouterDied
+struct RetireRouter {};      // the present one is one of the others from now on
+struct PromoteSuccessor {};  // its settings are those in use, and it is the present one
+struct SignalOtherRouter {
+    int pid;
     int signal;
 };
 struct Announce {  // state changed: tell the router, the board, the metrics and the state file
@@ -241,7 +284,8 @@ struct Exit {
 };
 using Action =
     std::variant<MeasureMemory, TakeFileLock, DropFileLock, SpawnReplica, SpawnRouter,
-                 SignalReplica, SignalRouter, Announce, GuardRouterPort, ShowStop, Say, Exit>;
+                 SignalReplica, SignalRouter, SpawnSuccessor, RetireRouter, PromoteSuccessor,
+                 SignalOtherRouter, Announce, GuardRouterPort, ShowStop, Say, Exit>;
 
 /// Applies `event` to `fleet` and returns what is to be done, in order.
 std::vector<Action> plan(Fleet& fleet, const Event& event, TimePoint now);
@@ -254,6 +298,9 @@ bool is_drained(const Replica& replica);
 
 /// Why an order cannot be followed now, empty when it can.
 std::string refusal_of(const Fleet& fleet, const ReplicaOrder& order);
+
+/// The same for a restart of the router.
+std::string router_restart_refusal(const Fleet& fleet);
 
 /// Seconds until `replica` is probably READY; 0 when it is, -1 when nothing says so.
 double eta_s(const Fleet& fleet, int replica, TimePoint now);

@@ -77,6 +77,7 @@ struct CommandLine {
     ConfigSources sources = sources_of_environment();
     bool is_json = false;
     int replica = -1;
+    bool is_router = false;  // instead of a replica
     std::function<int(const LoadedConfig&)> run;
 };
 
@@ -131,12 +132,14 @@ int run(int argc, const char* const* argv) {
                     [&line](const LoadedConfig& c) { return run_status(c, line.is_json); });
     status.add_flag("--json", line.is_json, "Everything, as JSON");
     CLI::App& down =
-        add_command(app, line, "down", "Stop the fleet; returns when nothing is left", run_down);
-    CLI::App& reload = add_command(
-        app, line, "reload",
-        "Read API keys and TLS files again, as SIGHUP to `up` does; nothing else: other settings "
-        "take effect at the next start",
-        run_reload);
+        add_command(app, line, "down",
+                    "Stop the fleet: waits for what runs, returns when nothing is left", run_down);
+    CLI::App& reload =
+        add_command(app, line, "reload",
+                    "Read API keys and TLS files again, as SIGHUP to `up` does; nothing else: "
+                    "other settings of "
+                    "the router take effect by 'restart router', the rest at the next start",
+                    run_reload);
     add_flag_of(status, line, folder);
     add_flag_of(down, line, folder);
     add_flag_of(reload, line, folder);
@@ -151,13 +154,32 @@ int run(int argc, const char* const* argv) {
                         [&line](const LoadedConfig& c) { return run_why(c, line.replica); });
     for (const auto& [name, help] :
          {std::pair{"retry", "Start a quarantined replica again"},
-          std::pair{"restart", "Drain, stop and load a replica again"},
           std::pair{"drain", "Take a replica out: finish its work, end its process"},
           std::pair{"undrain", "Bring a drained replica back, wherever it was drained"}}) {
         add_replica_command(name, help, [&line, word = std::string(name)](const LoadedConfig& c) {
             return run_order(c, word, line.replica);
         });
     }
+
+    CLI::App& restart = add_command(
+        app, line, "restart",
+        "Drain, stop and load a replica again. 'restart router': start a router with [router], "
+        "keys_file and TLS files as they are now, on the same sockets; no request is cut, and "
+        "settings that it cannot run with change nothing",
+        [&line](const LoadedConfig& c) {
+            return line.is_router ? run_restart_router(c) : run_order(c, "restart", line.replica);
+        });
+    restart
+        .add_option_function<std::string>(
+            "N",
+            [&line](const std::string& text) {
+                line.is_router = text == "router";
+                if (line.is_router || CLI::detail::lexical_cast(text, line.replica)) return;
+                throw CLI::ConversionError(text, "N");
+            },
+            "Number of the replica, or 'router'")
+        ->required();
+    add_flag_of(restart, line, folder);
 
     try {
         app.parse(argc, argv);

@@ -21,6 +21,7 @@ using prometheus::Family;
 using prometheus::Gauge;
 
 constexpr std::array kPhases{"LOADING", "WARMING", "SELFTEST"};
+constexpr std::array kRouterRestarts{"serves", "refused", "failed"};  // in RouterRestart's order
 
 }  // namespace
 
@@ -29,6 +30,8 @@ struct Metrics::Series {
     Family<Counter>* restarts = nullptr;
     Family<Gauge>* progress_age = nullptr;
     Gauge* lock_held = nullptr;
+    std::array<Counter*, kRouterRestarts.size()> router_restarts{};
+    Gauge* routers_earlier = nullptr;
     struct PerReplica {
         std::array<Gauge*, proto::kReplicaStateCount> states{};
         std::array<Gauge*, kPhases.size()> load{};
@@ -65,6 +68,19 @@ Metrics::Metrics(int replica_count, const std::string& version)
                               .Help("How long the load lock has been held, 0 when it is free")
                               .Register(registry)
                               .Add({});
+    Family<Counter>& router_restarts =
+        BuildCounter()
+            .Name("quadriga_launcher_router_restart_orders_total")
+            .Help("Orders to restart the router with new settings, by what came of them")
+            .Register(registry);
+    for (std::size_t i = 0; i < kRouterRestarts.size(); ++i)
+        series_->router_restarts[i] = &router_restarts.Add({{"outcome", kRouterRestarts[i]}});
+    series_->routers_earlier =
+        &BuildGauge()
+             .Name("quadriga_launcher_routers_earlier")
+             .Help("Routers that have a successor and finish what they have accepted")
+             .Register(registry)
+             .Add({});
     BuildGauge()
         .Name("quadriga_launcher_build_info")
         .Help("Always 1; the version is a label")
@@ -86,6 +102,10 @@ Metrics::Metrics(int replica_count, const std::string& version)
 }
 
 Metrics::~Metrics() = default;
+
+void Metrics::count_router_restart(RouterRestart outcome) {
+    series_->router_restarts.at(static_cast<std::size_t>(outcome))->Increment();
+}
 
 void Metrics::count_restart(int replica, const std::string& reason) {
     series_->restarts->Add({{"replica", std::to_string(replica)}, {"reason", reason}}).Increment();
@@ -151,6 +171,7 @@ std::string Metrics::scrape(const Fleet& fleet, const FleetFacts& facts, TimePoi
     const auto seconds = [now](TimePoint since) {
         return std::chrono::duration<double>(now - since).count();
     };
+    series_->routers_earlier->Set(static_cast<double>(fleet.retired_routers.size()));
     series_->lock_held->Set(fleet.lock.is_file_locked ? seconds(fleet.lock.locked_at) : 0);
     for (const Replica& replica : fleet.replicas) {
         Series::PerReplica& per_replica =

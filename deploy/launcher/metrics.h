@@ -10,10 +10,15 @@
 
 namespace deploy {
 
+/// kRefused: its check, before anything was started. kFailed: it did not come to serve.
+enum class RouterRestart { kServes, kRefused, kFailed };
+
 class Metrics {
 public:
     Metrics(int replica_count, const std::string& version);
     ~Metrics();
+    /// What an order to restart the router has come to.
+    void count_router_restart(RouterRestart outcome);
     /// A replica failed or was restarted: counts it under `reason`.
     void count_restart(int replica, const std::string& reason);
     /// Prometheus text format of `fleet` now.

@@ -51,6 +51,8 @@ constexpr std::array kRouter{
         "it is the launcher's runtime folder",
         "choose the folder with runtime_dir"},
     Row{"announce_fd", {}, kDescriptor},
+    Row{"admin_socket_fd", {}, kDescriptor},
+    Row{"admin_listen_fd", {}, kDescriptor},
     Row{"death_fd", {}, kDescriptor},
     Row{"internal_key_fd", {}, kDescriptor},
     Row{"internal_key_file", {}, "the launcher makes a key for each start and hands it down"},

@@ -1,6 +1,7 @@
 // The inside of plan(): one object per event, which changes the fleet and collects actions.
 // planner_load.cpp: from ABSENT to READY, and the load lock. planner_end.cpp: failures, deaths,
-// stopping, the router. fleet.cpp: which event and which timer calls what.
+// stopping. planner_router.cpp: the router's life. fleet.cpp: which event and which timer calls
+// what.
 #pragma once
 
 #include <string>
@@ -10,6 +11,12 @@
 #include "deploy/launcher/fleet.h"
 
 namespace deploy {
+
+/// After the second request to stop, the router gets this long to end its streams with an error
+/// event; the same when the fleet ends because nothing could be started.
+constexpr Duration kRouterHurry{2'000};
+/// Beyond its own grace and deadline, before the router is killed.
+constexpr Duration kRouterMargin{5'000};
 
 class Planner {
 public:
@@ -39,11 +46,17 @@ public:
     void check_work(Replica& replica);
     void work_reported(Replica& replica, const WorkReported& event);
     void order(const ReplicaOrder& order);
+    void stop_asked(const StopAsked& event);
+    void finish_if_done();
+
+    // planner_router.cpp
     void router_spawned(const RouterSpawned& event);
     void router_died(const ExitEvidence& evidence);
+    void router_said(const RouterSaid& event);
+    void successor_spawned(const SuccessorSpawned& event);
+    void other_router_died(const OtherRouterDied& event);
+    void restart_router();
     void check_router();
-    void stop_asked();
-    void finish_if_done();
 
     /// Backs off without a process: too little memory, for example. Not counted as a death.
     void back_off(Replica& replica, const Failure& failure);
@@ -64,6 +77,14 @@ private:
     void stop_all_replicas();
     void kill_everything();
     Duration backoff_delay(int step);
+    void start_router();
+    void retire_router(bool has_let_go);
+    void router_let_go();
+    void promote_successor();
+    void successor_failed(const Failure& failure);
+    void retire_successor(TimePoint deadline);
+    void signal_retired_routers(int signal, TimePoint deadline);
+    bool is_router_left() const;
     bool is_stopping() const { return fleet_.phase >= FleetPhase::kDraining; }
 
     template <class T>

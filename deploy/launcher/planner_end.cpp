@@ -1,4 +1,4 @@
-// Failures and deaths, stopping one replica or all, and the router's life.
+// Failures and deaths, stopping one replica or all.
 #include <algorithm>
 #include <cassert>
 #include <csignal>
@@ -11,12 +11,6 @@ namespace deploy {
 namespace {
 
 using enum ReplicaState;
-
-/// After the second request to stop, the router gets this long to end its streams with an error
-/// event; the same when the fleet ends because nothing could be started.
-constexpr Duration kRouterHurry{2'000};
-/// Beyond its own grace and deadline, before the router is killed.
-constexpr Duration kRouterMargin{5'000};
 
 /// "10 min", "30 s"
 std::string in_minutes(Duration time) {
@@ -283,65 +277,9 @@ void Planner::leave(Replica& replica) {
     release_lock(replica);
 }
 
-void Planner::router_spawned(const RouterSpawned& event) {
-    fleet_.router.state = is_stopping() ? RouterState::kDraining : RouterState::kRunning;
-    fleet_.router.since = now_;
-    fleet_.router.pid = event.pid;
-}
-
-/// The first restart is immediate, with the same listening socket; then BACKOFF, but no load lock.
-void Planner::router_died(const ExitEvidence& evidence) {
-    Router& router = fleet_.router;
-    const bool was_stable =
-        router.state == RouterState::kRunning && now_ - router.since >= fleet_.limits.ready_resets;
-    router.pid = 0;
-    if (is_stopping()) {
-        router.state = RouterState::kAbsent;
-        if (fleet_.phase == FleetPhase::kDraining) stop_all_replicas();
-        return;
-    }
-    const Failure failure = classify(evidence);
-    // What its options name has gone bad while it served: that can be mended, and the replicas are
-    // loaded. Until then its port is closed at once.
-    const bool was_good_once = fleet_.was_ready;
-    if (is_permanent(failure.kind) && !was_good_once) {
-        router.state = RouterState::kAbsent;
-        Failure ending = failure;
-        ending.what = "the router cannot run: " + failure.what;
-        end_fleet(ending);
-        return;
-    }
-    if (was_stable) router.backoff_step = 0;
-    ++router.restarts;
-    warn("the router ended: " + failure.what +
-         (failure.why.empty() ? "" : " (" + failure.why + ")"));
-    router.since = now_;
-    const bool is_worth_a_try = !is_permanent(failure.kind);
-    if (router.backoff_step++ == 0 && is_worth_a_try) {
-        router.state = RouterState::kAbsent;
-        act(SpawnRouter{});
-    } else {
-        router.state = RouterState::kBackoff;
-        router.deadline = now_ + backoff_delay(std::max(0, router.backoff_step - 2));
-        act(GuardRouterPort{true});
-    }
-}
-
-void Planner::check_router() {
-    Router& router = fleet_.router;
-    if (router.state == RouterState::kBackoff && now_ >= router.deadline) {
-        router.state = RouterState::kAbsent;
-        act(GuardRouterPort{false});
-        act(SpawnRouter{});
-    } else if (router.state == RouterState::kDraining && now_ >= router.deadline) {
-        router.deadline = now_ + kRouterHurry;
-        act(SignalRouter{SIGKILL});
-    }
-}
-
 /// First: the router drains, what is not serving stops at once. Second: the router hurries, or,
 /// when the replicas are already stopping, they are killed. Third: everything is killed.
-void Planner::stop_asked() {
+void Planner::stop_asked(const StopAsked& event) {
     ++fleet_.stop_requests;
     if (fleet_.stop_requests >= 3 ||
         (fleet_.stop_requests == 2 && fleet_.phase == FleetPhase::kStopping)) {
@@ -352,6 +290,7 @@ void Planner::stop_asked() {
     if (fleet_.stop_requests == 2) {
         router.deadline = std::min(router.deadline, now_ + kRouterHurry);
         act(SignalRouter{SIGTERM});
+        signal_retired_routers(SIGTERM, now_ + kRouterHurry);
         return;
     }
     if (fleet_.phase == FleetPhase::kStopping) return;  // ending already
@@ -363,18 +302,23 @@ void Planner::stop_asked() {
             leave(replica);
         }
     }
-    if (router.state != RouterState::kRunning) {
-        if (router.state == RouterState::kBackoff) router.state = RouterState::kAbsent;
+    const TimePoint deadline =
+        now_ + fleet_.limits.drain_grace + fleet_.limits.drain_deadline + kRouterMargin;
+    const int signal = event.has_grace ? SIGTERM : SIGQUIT;
+    retire_successor(deadline);
+    signal_retired_routers(signal, deadline);
+    if (router.state == RouterState::kBackoff) router.state = RouterState::kAbsent;
+    if (!is_router_left()) {
         stop_all_replicas();
         return;
     }
     say("stopping: the router drains");
     act(ShowStop{});
+    if (router.state == RouterState::kAbsent) return;  // only retired ones
     router.state = RouterState::kDraining;
     router.since = now_;
-    router.deadline =
-        now_ + fleet_.limits.drain_grace + fleet_.limits.drain_deadline + kRouterMargin;
-    act(SignalRouter{SIGTERM});
+    router.deadline = deadline;
+    act(SignalRouter{signal});
 }
 
 void Planner::stop_all_replicas() {
@@ -393,6 +337,9 @@ void Planner::end_fleet(const Failure& failure) {
     if (is_stopping()) return;
     fleet_.ending = failure;
     Router& router = fleet_.router;
+    retire_successor(now_ + kRouterHurry);
+    for (int i = 0; i < 2; ++i)  // the second one skips the wait for what runs
+        signal_retired_routers(SIGTERM, now_ + kRouterHurry);
     if (router.state == RouterState::kRunning) {
         router.state = RouterState::kDraining;
         router.since = now_;
@@ -407,8 +354,8 @@ void Planner::end_fleet(const Failure& failure) {
 
 void Planner::kill_everything() {
     fleet_.phase = FleetPhase::kStopping;
-    if (fleet_.router.state == RouterState::kRunning ||
-        fleet_.router.state == RouterState::kDraining) {
+    signal_retired_routers(SIGKILL, now_ + kRouterHurry);
+    if (fleet_.router.pid != 0) {
         fleet_.router.state = RouterState::kDraining;
         fleet_.router.deadline = now_ + kRouterHurry;
         act(SignalRouter{SIGKILL});
@@ -425,8 +372,7 @@ void Planner::kill_everything() {
 }
 
 void Planner::finish_if_done() {
-    if (fleet_.phase != FleetPhase::kStopping || fleet_.router.state != RouterState::kAbsent)
-        return;
+    if (fleet_.phase != FleetPhase::kStopping || is_router_left()) return;
     bool is_survivor = false;
     for (const Replica& replica : fleet_.replicas) {
         if (replica.state == kUnkillable) {

@@ -60,7 +60,7 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"step_stall_s", &Config::step_stall_s, "Work without a step: wedged", 0.01, kDayS},
     {"silence_s", &Config::silence_s, "No answer of the status page: wedged", 0.01, kDayS},
     {"term_to_kill_s", &Config::term_to_kill_s, "From TERM to KILL", 0.01, 600},
-    {"drain_grace_s", &Config::drain_grace_s, "Still accepting after TERM, while /ready says no", 0, 600},
+    {"drain_grace_s", &Config::drain_grace_s, "Still accepting after TERM, while /ready says no; after `quadriga down` only while a request runs", 0, 600},
     {"drain_deadline_s", &Config::drain_deadline_s, "Running requests may take this long after TERM", 0, kDayS},
     {"backoff_first_s", &Config::backoff_first_s, "First pause after a failure; doubles each time", 0.01, kDayS},
     {"backoff_max_s", &Config::backoff_max_s, "Longest pause after a failure", 0.01, kDayS},

@@ -103,10 +103,6 @@ ListenSocket listen_tcp(const std::string& host, std::uint16_t port, const std::
     return result;
 }
 
-void check_unix_path(const std::string& path) {
-    static_cast<void>(unix_address(path));
-}
-
 UniqueFd listen_unix(const std::string& path) {
     const sockaddr_un address = unix_address(path);
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -19,8 +19,6 @@ struct ListenSocket {
 /// start time and command line; kConfig for an address that is none.
 ListenSocket listen_tcp(const std::string& host, std::uint16_t port, const std::string& purpose);
 
-/// Throws StartError when `path` is too long for a socket.
-void check_unix_path(const std::string& path);
 /// Binds and listens on a Unix socket, replacing a stale file. Mode 0660. Throws StartError.
 UniqueFd listen_unix(const std::string& path);
 /// Connects; empty when nobody listens there.

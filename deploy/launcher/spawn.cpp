@@ -113,7 +113,8 @@ void write_digits(char* out, pid_t pid) {
     if (::getppid() != prepared.parent) ::_exit(127);  // it died before the prctl
     for (int signal = 1; signal < NSIG; ++signal)
         ::signal(signal, SIG_DFL);
-    if (request.ignored_signal != 0) ::signal(request.ignored_signal, SIG_IGN);
+    for (const int number : request.ignored_signals)
+        ::signal(number, SIG_IGN);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -149,6 +150,14 @@ void write_digits(char* out, pid_t pid) {
 }
 
 }  // namespace
+
+Pipe make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+        throw std::system_error(errno, std::generic_category(), "pipe");
+    }
+    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
 
 SpawnedProcess spawn(const SpawnRequest& request) {
     Prepared prepared = prepare(request);

@@ -17,14 +17,21 @@ namespace deploy {
 
 inline constexpr int kFirstChildFd = 3;
 
+struct Pipe {
+    UniqueFd read;
+    UniqueFd write;
+};
+/// Closed in children unless it is given to them. Throws std::system_error.
+Pipe make_pipe();
+
 struct SpawnRequest {
-    std::string program;             // path, exec'd as it is
-    std::vector<std::string> argv;   // without argv[0], which is `program`
-    std::vector<int> fds;            // become kFirstChildFd, kFirstChildFd + 1, ...
-    bool has_listen_socket = false;  // fds[0] is passed by the LISTEN_FDS convention
-    int output_fd = -1;              // stdout and stderr of the child
-    int death_signal = 9;            // sent by the kernel when the launcher ends
-    int ignored_signal = 0;          // ignored from the start, until the child handles it; 0: none
+    std::string program;                   // path, exec'd as it is
+    std::vector<std::string> argv;         // without argv[0], which is `program`
+    std::vector<int> fds;                  // become kFirstChildFd, kFirstChildFd + 1, ...
+    bool has_listen_socket = false;        // fds[0] is passed by the LISTEN_FDS convention
+    int output_fd = -1;                    // stdout and stderr of the child
+    int death_signal = 9;                  // sent by the kernel when the launcher ends
+    std::vector<int> ignored_signals;      // ignored from the start, until the child handles them
     std::vector<std::string> environment;  // "NAME=value", in place of the launcher's own
     std::vector<int> cpus;                 // cores it may run on; empty: no restriction
 };

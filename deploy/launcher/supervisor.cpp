@@ -1,5 +1,6 @@
-// Events in, actions out: the loop of the supervisor and its simple actions. Processes are in
-// supervisor_spawn.cpp, what is shown to people in supervisor_show.cpp.
+// Events in, actions out: the loop of the supervisor and its simple actions. Replicas are in
+// supervisor_spawn.cpp, the router in supervisor_router.cpp, what is shown to people in
+// supervisor_show.cpp.
 #include "deploy/launcher/supervisor.h"
 
 #include <cerrno>
@@ -46,7 +47,10 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
       slots_(static_cast<std::size_t>(plan_.config.replica_count)) {
     fleet_.limits.settle = plan_.settle;
     announcer_.on_drain_order = [this](const auto& order) { on_drain_at_router(order); };
-    announcer_.on_reload_report = [this](const auto& report) { reload_report_ = report; };
+    announcer_.on_reload_report = [this](int link, const auto& report) {
+        if (link == router_.link) reload_report_ = report;
+    };
+    announcer_.on_router_news = [this](int link, auto word) { on_router_news(link, word); };
     announcer_.on_bad_line = [this](const std::string& line) {
         console_.log("warn", "launcher", "the router said nonsense: " + proto::printable(line));
     };
@@ -56,15 +60,11 @@ Supervisor::Supervisor(boost::asio::io_context& context, LaunchPlan plan, Consol
     }
     death_read_ = UniqueFd(pipe[0]);
     death_write_ = UniqueFd(pipe[1]);
-    const std::string host = plan_.config.host;
-    const bool is_v6 = host.find(':') != std::string::npos;
-    facts_.url = scheme_of(plan_.config) + (is_v6 ? "[" + host + "]" : host) + ":" +
-                 std::to_string(plan_.router_socket.port);
+    use(plan_.config);
     facts_.router_port = plan_.router_socket.port;
     facts_.metrics_port = plan_.metrics_port;
     facts_.runtime_dir = plan_.runtime_dir;
     facts_.model_bytes = plan_.model_bytes;
-    facts_.config_digest = digest_of(plan_.config);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         ReplicaFacts facts;
         facts.port = plan_.replica_sockets[i].port;
@@ -142,13 +142,6 @@ void Supervisor::wait_for_signal() {
     });
 }
 
-/// The keys are the router's; one that starts just now reads them anyway.
-void Supervisor::reload_router() {
-    console_.log("info", "launcher", "the router reads its keys and TLS files again");
-    reload_report_.reset();
-    if (router_) router_->signal(SIGHUP);
-}
-
 void Supervisor::do_action(const MeasureMemory& action) {
     const MemoryReading reading = monitor_.measure(action.replica, plan_.need_bytes());
     post_event(MemoryMeasured{action.replica, reading.is_enough, reading.note});
@@ -173,10 +166,6 @@ void Supervisor::do_action(const SignalReplica& action) {
     }
 }
 
-void Supervisor::do_action(const SignalRouter& action) {
-    if (router_) router_->signal(action.signal);
-}
-
 void Supervisor::do_action(const ShowStop&) {
     int requests = 0;
     for (const Replica& replica : fleet_.replicas)
@@ -196,14 +185,6 @@ void Supervisor::do_action(const Say& action) {
     console_.log(action.is_warning ? "warn" : "info", "launcher", action.text);
 }
 
-void Supervisor::do_action(const GuardRouterPort& action) {
-    if (action.is_guarded) {
-        guard_port(router_guard_, plan_.router_socket.fd.get());
-    } else {
-        router_guard_.reset();
-    }
-}
-
 void Supervisor::do_action(const Exit& action) {
     is_board_over_ = true;
     console_.freeze();
@@ -212,10 +193,10 @@ void Supervisor::do_action(const Exit& action) {
     second_.cancel();
     board_timer_.cancel();
     sample_timer_.cancel();
-    announcer_.close();
+    announcer_.close_all();
     for (Slot& slot : slots_)
         slot.guard.reset();
-    router_guard_.reset();
+    router_guards_ = {};
     load_lock_.drop();
     notifier_.send("STOPPING=1");
     if (on_exit_) on_exit_(action.code);

@@ -8,8 +8,10 @@
 // follows the spawning thread) is tied to the launcher's life.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +23,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "deploy/launcher/admin_listen.h"
 #include "deploy/launcher/announcer.h"
 #include "deploy/launcher/board.h"
 #include "deploy/launcher/child.h"
@@ -39,12 +42,15 @@ namespace deploy {
 /// Everything `up` has prepared before a process starts.
 struct LaunchPlan {
     Config config;
+    ConfigSources sources;  // what it was read from
     std::string runtime_dir;
     std::string replica_program;
     std::string router_program;
     std::string internal_key;
     std::uint64_t model_bytes = 0;
     ListenSocket router_socket;
+    UniqueFd admin_socket;     // of the router: the Unix socket, always
+    AdminListen admin_listen;  // and the one over TCP, if it is wanted
     std::vector<ListenSocket> replica_sockets;
     std::uint16_t metrics_port = 0;
     std::vector<std::vector<int>> cpus;  // per replica; empty: not pinned
@@ -71,7 +77,7 @@ public:
     void start(std::function<void(int code)> on_exit);
 
     // For the control socket and the metrics listener.
-    void ask_stop() { post_event(StopAsked{}); }
+    void ask_stop() { post_event(StopAsked{.has_grace = false}); }
     std::string refusal(const ReplicaOrder& order) const { return refusal_of(fleet_, order); }
     void give(const ReplicaOrder& order);
     nlohmann::json status_now() const;
@@ -80,10 +86,18 @@ public:
     /// Has the router read its keys and TLS files again, and answers what came of it:
     /// {"ok":true,"done":[…]}, or the error. At most kReloadWait.
     boost::asio::awaitable<nlohmann::json> reload();
+    /// Reads the configuration again and replaces the router by one with its new settings, on the
+    /// same listening sockets: {"ok":true,"pid":…,"not_applied":[…]} once that serves, or the
+    /// error, and then nothing has changed. At most about half a minute.
+    boost::asio::awaitable<nlohmann::json> restart_router();
     std::string scrape();
     const std::optional<Failure>& ending() const { return fleet_.ending; }
 
 private:
+    struct RouterProcess {
+        std::shared_ptr<Child> child;  // null: none
+        int link = 0;                  // of the announcer
+    };
     struct Slot {  // one replica's things
         std::shared_ptr<Child> child;
         std::shared_ptr<Child> last_child;  // keeps the last words of one that has ended
@@ -108,12 +122,26 @@ private:
     void do_action(const SpawnRouter& action);
     void do_action(const SignalReplica& action);
     void do_action(const SignalRouter& action);
+    void do_action(const SpawnSuccessor& action);
+    void do_action(const RetireRouter& action);
+    void do_action(const PromoteSuccessor& action);
+    void do_action(const SignalOtherRouter& action);
     void do_action(const Announce& action);
     void do_action(const GuardRouterPort& action);
     void do_action(const ShowStop& action);
     void do_action(const Say& action);
     void do_action(const Exit& action);
 
+    boost::asio::awaitable<nlohmann::json> restart_router_once();
+    boost::asio::awaitable<bool> is_good_for_router(Config config);
+    boost::asio::awaitable<nlohmann::json> reload_once();
+    boost::asio::awaitable<void> until(std::chrono::milliseconds most,
+                                       std::function<bool()> is_over);
+    void use(const Config& config);
+    RouterProcess start_router(const Config& config, const AdminListen& admin_listen);
+    void router_ended(int pid, int wait_status);
+    void on_router_news(int link, proto::RouterNews word);
+    void guard_router_ports();
     SpawnRequest replica_request(int replica) const;
     ExitEvidence evidence_of(const Child& child, int wait_status) const;
     void guard_port(std::unique_ptr<boost::asio::posix::stream_descriptor>& guard, int listen_fd);
@@ -151,8 +179,14 @@ private:
     UniqueFd death_read_;   // inherited by every child
     UniqueFd death_write_;  // held by the launcher alone: its end is the children's signal
     std::vector<Slot> slots_;
-    std::shared_ptr<Child> router_;
-    std::unique_ptr<boost::asio::posix::stream_descriptor> router_guard_;
+    RouterProcess router_;
+    std::map<int, RouterProcess> other_routers_;  // by pid: the successor, those that have retired
+    Config successor_config_;
+    AdminListen successor_admin_listen_;  // where it is another one than before
+    bool is_restart_running_ = false;
+    bool is_reload_running_ = false;
+    int router_deaths_ = 0;  // of present ones
+    std::array<std::unique_ptr<boost::asio::posix::stream_descriptor>, 3> router_guards_;
     std::deque<Event> events_;
     std::optional<proto::ReloadReport> reload_report_;  // of the last reload, once it is there
     bool is_planning_ = false;

@@ -14,7 +14,6 @@ namespace {
 constexpr std::chrono::milliseconds kBoardEvery{150};
 constexpr std::chrono::milliseconds kFreshStatus{500};
 constexpr std::chrono::milliseconds kLook{5};
-constexpr std::chrono::milliseconds kReloadWait{5'000};
 constexpr std::chrono::milliseconds kSampleEvery{250};
 
 bool is_settled(const Replica& replica) {
@@ -171,29 +170,6 @@ boost::asio::awaitable<nlohmann::json> Supervisor::fresh_status() {
     }
     refresh_facts();
     co_return status_now();
-}
-
-boost::asio::awaitable<nlohmann::json> Supervisor::reload() {
-    const auto refused = [](const std::string& error) {
-        return nlohmann::json{{"ok", false}, {"error", error}, {"exit_code", 1}};
-    };
-    if (!router_) co_return refused("the router does not run; it reads its files when it starts");
-    reload_router();
-    boost::asio::steady_timer timer(context_);
-    const TimePoint limit = Clock::now() + kReloadWait;
-    while (!reload_report_ && Clock::now() < limit) {
-        timer.expires_after(kLook);
-        co_await timer.async_wait(boost::asio::use_awaitable);
-    }
-    if (!reload_report_) co_return refused("the router does not say what came of it; see its log");
-    nlohmann::json answer{{"ok", reload_report_->errors.empty()}, {"done", reload_report_->done}};
-    if (reload_report_->errors.empty()) co_return answer;
-    std::string error = "the old ones stay in use:";
-    for (const std::string& one : reload_report_->errors)
-        error += "\n  " + one;
-    answer["error"] = error;
-    answer["exit_code"] = exit_code_of(FailureClass::kConfig);
-    co_return answer;
 }
 
 std::string Supervisor::scrape() {

@@ -1,4 +1,4 @@
-// The supervisor's children: what they are given, and what their ends mean.
+// The supervisor's replicas: what they are given, and what the ends of children mean.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -16,19 +16,6 @@ namespace {
 
 constexpr std::size_t kLastLines = 20;
 constexpr std::size_t kEvidenceBytesMax = 300;
-
-struct Pipe {
-    UniqueFd read;
-    UniqueFd write;
-};
-
-Pipe make_pipe() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) {
-        throw std::system_error(errno, std::generic_category(), "pipe");
-    }
-    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 }  // namespace
 
@@ -115,47 +102,6 @@ void Supervisor::do_action(const SpawnReplica& action) {
     }
 }
 
-/// Descriptors: 3 the listening socket, 4 announcements, 5 the death pipe, 6 the internal key.
-void Supervisor::do_action(const SpawnRouter&) {
-    try {
-        SpawnRequest request;
-        request.program = plan_.router_program;
-        request.has_listen_socket = true;
-        request.death_signal = SIGTERM;
-        request.ignored_signal = SIGHUP;  // until it listens for it: a reload must not end it
-        request.argv = {"--announce-fd", "4", "--death-fd", "5", "--internal-key-fd", "6"};
-        const auto settings = router_arguments(plan_.config, plan_.runtime_dir);
-        request.argv.insert(request.argv.end(), settings.begin(), settings.end());
-        Pipe output = make_pipe();
-        const UniqueFd key = memfd_with(plan_.internal_key);
-        const UniqueFd announcements = announcer_.open();
-        request.fds = {plan_.router_socket.fd.get(), announcements.get(), death_read_.get(),
-                       key.get()};
-        request.output_fd = output.write.get();
-        ChildEvents events;
-        events.on_output = [this](const std::string& line) {
-            relay_output(nullptr, "router", line);
-        };
-        events.on_exit = [this](int wait_status) {
-            const ExitEvidence evidence = evidence_of(*router_, wait_status);
-            router_.reset();
-            announcer_.close();
-            post_event(RouterDied{evidence});
-        };
-        router_ = std::make_shared<Child>(context_.get_executor(), spawn(request),
-                                          std::move(output.read), UniqueFd(), std::move(events));
-        post_event(RouterSpawned{router_->pid()});
-        router_->start();
-        save_record();
-    } catch (const std::system_error& error) {
-        router_.reset();
-        ExitEvidence evidence;
-        evidence.wait_status = W_EXITCODE(1, 0);
-        evidence.last_line = error.what();
-        post_event(RouterDied{evidence});
-    }
-}
-
 /// Where the host shows which process computes on which card, that counts and not the report.
 proto::PipeEvent Supervisor::as_seen(int replica, proto::PipeEvent line) const {
     auto* ready = std::get_if<proto::ReadyEvent>(&line.event);
@@ -189,10 +135,13 @@ void Supervisor::save_record() {
     record.launcher = {
         .name = "launcher", .pid = ::getpid(), .start_ticks = start_ticks_of(::getpid())};
     record.url = facts_.url;
-    if (router_) {
+    const auto add_router = [&record](const char* name, const Child& child) {
         record.children.push_back(
-            {.name = "router", .pid = router_->pid(), .start_ticks = router_->start_ticks()});
-    }
+            {.name = name, .pid = child.pid(), .start_ticks = child.start_ticks()});
+    };
+    if (router_.child) add_router("router", *router_.child);
+    for (const auto& [pid, router] : other_routers_)
+        add_router("another router", *router.child);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         if (const auto& child = slots_[i].child) {
             record.children.push_back({.name = "replica " + std::to_string(i),

@@ -152,6 +152,7 @@ struct RuntimeFiles {
 int run_up(const LoadedConfig& loaded) {
     LaunchPlan plan;
     plan.config = loaded.config;
+    plan.sources = loaded.sources;
     const Config& config = plan.config;
     check_model(config);
     check_exposure(config);
@@ -190,7 +191,8 @@ int run_up(const LoadedConfig& loaded) {
     ListenSocket metrics_socket =
         listen_tcp("127.0.0.1", static_cast<std::uint16_t>(config.metrics_port), "metrics");
     plan.metrics_port = metrics_socket.port;
-    check_unix_path(admin_socket_path(plan.runtime_dir));
+    plan.admin_listen = listen_for_admin(admin_listen_of(plan.config));
+    plan.admin_socket = listen_unix(admin_socket_path(plan.runtime_dir));
     UniqueFd control_socket = listen_unix(plan.runtime_dir + "/control.sock");
     plan.internal_key = make_internal_key();
     write_key_file(plan.runtime_dir, plan.internal_key);

@@ -276,6 +276,13 @@ json status_json(const Fleet& fleet, const FleetFacts& facts, const Config& conf
                      {"port", facts.router_port},
                      {"since_s", seconds_between(fleet.router.since, now)},
                      {"restarts", fleet.router.restarts}};
+    out["router"]["successor_pid"] = fleet.successor.has_value() ? fleet.successor->pid : 0;
+    out["earlier_routers"] = json::array();
+    for (const RetiredRouter& router : fleet.retired_routers) {
+        out["earlier_routers"].push_back({{"pid", router.pid},
+                                          {"since_s", seconds_between(router.since, now)},
+                                          {"has_let_go", router.has_let_go}});
+    }
     out["replicas"] = json::array();
     int running = 0;
     int waiting = 0;
@@ -302,6 +309,10 @@ std::string status_table(const json& status) {
         std::to_string(status.at("waiting").get<int>()) + "   config " +
         short_digest(status.value("config_digest", std::string())) +
         (status.at("is_stopping").get<bool>() ? "   STOPPING" : "") + "\n";
+    for (const json& earlier : status.value("earlier_routers", json::array())) {
+        text += "earlier router, pid " + std::to_string(earlier.at("pid").get<int>()) +
+                ", finishes its requests " + clock_text(earlier.at("since_s").get<double>()) + "\n";
+    }
     std::vector<std::vector<std::string>> rows{
         {"REPLICA", "DEVICE", "STATE", "SINCE", "RUN/SLOTS", "KV", "STEP AGE", "NOTE"}};
     const bool has_gpus = std::ranges::any_of(

@@ -62,6 +62,31 @@ class Users:
             thread.join(timeout=60 * PATIENCE)
 
 
+class Prober:
+    """Asks like a load balancer, on a fresh connection each time, and keeps every answer that says there is nothing."""
+
+    def __init__(self, fleet):
+        self.fleet, self.count, self.wrong = fleet, 0, []
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.ask, daemon=True)
+        self.thread.start()
+
+    def ask(self):
+        while not self.is_over.is_set():
+            for path, word in (("/ready", "ready"), ("/v1/models", '"id"')):
+                try:
+                    status, _, text = self.fleet.request("GET", path)
+                    if status != 200 or word not in text:
+                        self.wrong.append((path, status, text))
+                except Exception as error:  # noqa: BLE001 - counted
+                    self.wrong.append((path, repr(error)))
+                self.count += 1
+
+    def stop(self):
+        self.is_over.set()
+        self.thread.join(timeout=60 * PATIENCE)
+
+
 class OperatorTest(unittest.TestCase):
     def command(self, fleet, *words):
         result = subprocess.run([str(BIN / "quadriga"), *words, "--runtime-dir", str(pathlib.Path(fleet.folder, "run"))],
@@ -146,6 +171,51 @@ class OperatorTest(unittest.TestCase):
                 second.close()
                 self.assertEqual(served, {0, 1})
             fleet.wait_until_idle()
+
+    def test_the_router_is_restarted_under_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "quadriga.toml")
+            file.write_text("[router]\nping_s = 5\n")
+            with Fleet(replicas=2, args=["--config", str(file)]) as fleet:
+                loaded = fleet.pids()
+                users, prober = Users(fleet, 4), Prober(fleet)
+                streams = []
+                try:
+                    for shown in (False, True):
+                        stream = fleet.stream(HI, **LONG)
+                        self.assertEqual(stream.status, 200)
+                        self.assertEqual("x-quadriga-decision" in stream.response.headers, not shown)
+                        events = stream.events()
+                        first = next(events)
+                        file.write_text(f"[router]\ndecision_header = {str(shown).lower()}\n")
+                        said = self.command(fleet, "restart", "router")
+                        self.assertIn("serves with its new settings", said)
+                        status, headers, text = fleet.request("POST", "/v1/chat/completions", {"messages": HI, **SHORT})
+                        self.assertEqual(status, 200, text)
+                        self.assertEqual("x-quadriga-decision" in headers, shown, "the new one answers")
+                        streams.append((stream, first, events))
+                        users.wait_for_more(8)
+                    for stream, first, events in streams:
+                        joined = Joined()
+                        for event in [first, *events]:
+                            joined.add(event)
+                        stream.close()
+                        self.assertTrue(joined.done, "a stream runs to its end at the router that began it")
+                        self.assertIsNone(joined.error)
+                        self.assertEqual(joined.finish_reason, "length")
+                    users.wait_for_more(8)
+                finally:
+                    users.stop()
+                    prober.stop()
+                self.assertEqual(users.failures, [])
+                self.assertEqual(prober.wrong, [])
+                self.assertGreater(prober.count, 10)
+                shown = lambda: self.command(fleet, "status")  # noqa: E731
+                wait_until(lambda: "earlier router" not in shown(), "the earlier routers have ended", 60)
+                router, *replicas = fleet.pids()
+                self.assertNotEqual(router, loaded[0])
+                self.assertEqual(replicas, loaded[1:], "no replica was loaded again")
+                fleet.wait_until_idle()
 
     def test_a_replica_is_removed_and_added_under_load(self):
         with Fleet(replicas=1) as fleet, Replica("--threads", "1") as extra:

@@ -30,16 +30,45 @@ TEST_F(LauncherTest, ACrashLoopEndsInQuarantineAndRetryCuresIt) {
     EXPECT_THAT(read("command.err"), HasSubstr("READY"));
 }
 
+/// A connection to a Unix socket; -1: refused.
+int connect_to(const std::string& path) {
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    if (::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+        return socket;
+    }
+    ::close(socket);
+    return -1;
+}
+
+TEST_F(LauncherTest, SilentConnectionsToTheControlSocketLockNobodyOut) {
+    up({}, 1);
+    ASSERT_TRUE(wait_for("replica 0", "ready"));
+    std::vector<int> silent;
+    for (int i = 0; i < 80; ++i) {
+        silent.push_back(connect_to(runtime_dir() + "/control.sock"));
+        ASSERT_GE(silent.back(), 0);
+        EXPECT_EQ(::send(silent.back(), "{", 1, MSG_NOSIGNAL), 1);
+        if (i % 20 != 0) continue;
+        EXPECT_EQ(command({"status"}), 0) << i << read("command.err");
+    }
+    EXPECT_EQ(command({"status"}), 0) << read("command.err");
+    char byte = 0;
+    EXPECT_LE(::recv(silent.front(), &byte, 1, 0), 0) << "the longest silent one made room";
+    EXPECT_EQ(command({"down"}), 0);
+    EXPECT_EQ(wait_for_end(), 0);
+    for (const int socket : silent)
+        ::close(socket);
+}
+
 TEST_F(LauncherTest, TheControlSocketTakesNoNumberThatIsNoReplicas) {
     up();
     ASSERT_TRUE(wait_for("replica 1", "ready"));
     for (const char* number : {"4294967296", "-1", "1.5", "\"0\"", "18446744073709551616"}) {
-        const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        const std::string path = runtime_dir() + "/control.sock";
-        path.copy(address.sun_path, sizeof address.sun_path - 1);
-        ASSERT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+        const int socket = connect_to(runtime_dir() + "/control.sock");
+        ASSERT_GE(socket, 0);
         const std::string line = std::string(R"({"command":"drain","replica":)") + number + "}\n";
         ASSERT_EQ(::send(socket, line.data(), line.size(), 0), static_cast<ssize_t>(line.size()));
         char answer[512] = {};

@@ -23,6 +23,7 @@ TEST_F(LauncherTest, LoadsStrictlyOneAtATimeAndGivesEachChildExactlyItsThings) {
     }
     EXPECT_LT(events("router", "start").front()["t_us"].get<long long>(),
               events("replica 0", "ready").front()["t_us"].get<long long>());
+    EXPECT_EQ(events("router", "start").front()["descriptors"], json({0, 1, 2, 3, 4, 5, 6, 7}));
     for (const json& start : events("replica 2", "start")) {
         EXPECT_EQ(start["descriptors"], json({0, 1, 2, 3, 4, 5, 6}));
         EXPECT_EQ(start["listen_fds"], "1");

@@ -34,10 +34,11 @@ public:
                                                            .is_drained = is_drained});
         EXPECT_EQ(::write(ends_[0], line.data(), line.size()), static_cast<ssize_t>(line.size()));
     }
-    /// The next order of the router; waits for it.
+    /// The next order of the router; waits for it. Passes over its word that it serves.
     proto::DrainOrder hear() {
         for (;;) {
             if (const std::optional<std::string> line = lines_.next()) {
+                if (proto::parse_router_news(*line)) continue;
                 return proto::parse_drain_order(*line).value();
             }
             std::array<char, 256> bytes;

@@ -9,6 +9,8 @@
 //                         the n-th start of a process takes the n-th launch, later ones the last
 //   QUADRIGA_FAKE_LOG     folder of events.jsonl and of the launch counters
 //
+// With --check-config it says what the script's "router_check" says, and exits with 2 then.
+//
 // A launch, all keys optional:
 //   load_ms 20, load_steps 4   time and progress lines of each phase
 //   stall_in "LOADING"         no more progress in that phase, for ever
@@ -21,6 +23,11 @@
 //   running N                  in its status page, whose step never moves
 //   drain_ms N                 the router's time from TERM to its end
 //   tell_on_hup "line"         said by the router to the launcher at each SIGHUP
+//   die_on_hup true            the router dies of a SIGHUP
+//   serving_after_ms N         the router's time from its start to its word that it serves
+//   keep_silent true           the router never says that it serves
+//   keep_socket true           the router does not answer a SIGUSR1
+//   rest_ms N                  the router's time from SIGUSR1 to its end
 //   tell ["line", …]           said by the router to the launcher when replica 0 is READY
 #include <cerrno>
 #include <chrono>
@@ -75,6 +82,8 @@ public:
         ::sigemptyset(&term);
         ::sigaddset(&term, SIGTERM);
         if (is_router_) ::sigaddset(&term, SIGHUP);
+        if (is_router_) ::sigaddset(&term, SIGUSR1);
+        if (is_router_) ::sigaddset(&term, SIGQUIT);
         ::sigprocmask(SIG_BLOCK, &term, nullptr);
         signal_fd_ = ::signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
         choose_launch();
@@ -97,7 +106,13 @@ public:
             write_all(2, flood + "the flood is over\n");
         }
         maybe_end("START");
-        if (is_router_) return serve(-1);
+        if (is_router_) {
+            if (const int wait_ms = number("serving_after_ms", 0); wait_ms > 0) serve(wait_ms);
+            if (!launch_.value("keep_silent", false)) {
+                write_all(announce_fd(), "{\"router\":\"serving\"}\n");
+            }
+            return serve(-1);
+        }
         load();
         return serve(-1);
     }
@@ -236,7 +251,8 @@ private:
         bool is_term = false;
         while (::read(signal_fd_, &info, sizeof info) > 0) {
             if (info.ssi_signo == SIGHUP) hang_up();
-            is_term = is_term || info.ssi_signo == SIGTERM;
+            if (info.ssi_signo == SIGUSR1) hand_over();
+            is_term = is_term || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT;
         }
         if (!is_term) return;
         log("term");
@@ -251,8 +267,18 @@ private:
 
     void hang_up() {
         log("hup");
+        if (launch_.value("die_on_hup", false)) ::raise(SIGKILL);
         const std::string words = launch_.value("tell_on_hup", "");
         if (!words.empty()) write_all(announce_fd(), words + "\n");
+    }
+
+    void hand_over() {
+        log("usr1");
+        if (launch_.value("keep_socket", false)) return;
+        write_all(announce_fd(), "{\"router\":\"let_go\"}\n");
+        serve(number("rest_ms", 0));
+        log("exit");
+        std::_Exit(0);
     }
 
     void answer() {
@@ -311,6 +337,14 @@ private:
     std::string announcements_;
 };
 
+int check_config() {
+    std::ifstream file(environment("QUADRIGA_FAKE_SCRIPT"));
+    const json script = json::parse(file, nullptr, false);
+    if (!script.is_object() || !script.contains("router_check")) return 0;
+    std::fputs((script["router_check"].get<std::string>() + "\n").c_str(), stderr);
+    return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -318,7 +352,6 @@ int main(int argc, char** argv) {
         std::puts(environment("QUADRIGA_FAKE_ARCHITECTURES").c_str());
         return 0;
     }
-    // It takes whatever it is given.
-    if (std::string_view(argv[argc - 1]) == "--check-config") return 0;
+    if (argc > 1 && std::string_view(argv[argc - 1]) == "--check-config") return check_config();
     return FakeChild(argc, argv).run();
 }

@@ -10,9 +10,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "deploy/launcher/router_change.h"
+
 namespace deploy {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// A file in the test's temporary folder, gone with the object.
@@ -63,6 +66,29 @@ TEST(ConfigTest, FlagWinsOverEnvironmentOverFileOverDefault) {
     EXPECT_EQ(loaded.origins.at("context"), "file " + file.path() + ":3");
     EXPECT_EQ(loaded.origins.at("replica_port_base"), "default");
     EXPECT_THAT(to_text(loaded), HasSubstr("# flag --port"));
+}
+
+TEST(ConfigTest, ARestartOfTheRouterTakesItsPartAndNamesTheRest) {
+    Config in_use;
+    in_use.router_settings = {"--ping-s=7"};
+    Config fresh = in_use;
+    EXPECT_TRUE(router_change(in_use, fresh).not_applied.empty());
+    fresh.router_settings = {"--ping-s=8"};
+    fresh.keys_file = "/keys";
+    fresh.tls_cert = "/cert";
+    fresh.router_args = {"--log-level=debug"};
+    fresh.port = 1;
+    fresh.drain_grace_s = 1;
+    fresh.insecure_no_auth = true;
+    const RouterChange change = router_change(in_use, fresh);
+    EXPECT_THAT(change.config.router_settings, ElementsAre("--ping-s=8"));
+    EXPECT_EQ(change.config.keys_file, "/keys");
+    EXPECT_EQ(change.config.tls_cert, "/cert");
+    EXPECT_THAT(change.config.router_args, ElementsAre("--log-level=debug"));
+    EXPECT_TRUE(change.config.insecure_no_auth);
+    EXPECT_EQ(change.config.port, in_use.port);
+    EXPECT_EQ(change.config.drain_grace_s, in_use.drain_grace_s);
+    EXPECT_THAT(change.not_applied, ElementsAre("port", "drain_grace_s"));
 }
 
 TEST(ConfigTest, TheExampleDocumentsEveryKeyWithItsDefault) {

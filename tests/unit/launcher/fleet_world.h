@@ -80,6 +80,11 @@ public:
     int router_signals(int signal) const {
         return static_cast<int>(std::ranges::count(router_sent, signal));
     }
+    int other_router_signals(int pid, int signal) const {
+        return static_cast<int>(std::ranges::count_if(other_routers_sent, [&](const auto& one) {
+            return one.pid == pid && one.signal == signal;
+        }));
+    }
     std::string log() const {
         std::string text;
         for (const std::string& line : said)
@@ -97,6 +102,10 @@ public:
     int file_locks_taken = 0;
     std::vector<SignalReplica> sent;
     std::vector<int> router_sent;
+    int successors_spawned = 0;
+    int successors_promoted = 0;
+    int routers_retired = 0;
+    std::vector<SignalOtherRouter> other_routers_sent;
     std::vector<std::pair<int, ReplicaState>> announced;
     std::vector<std::string> said;
     std::optional<int> exit_code;
@@ -128,6 +137,15 @@ private:
             sent.push_back(*signal);
         } else if (const auto* router_signal = std::get_if<SignalRouter>(&action)) {
             router_sent.push_back(router_signal->signal);
+        } else if (std::holds_alternative<SpawnSuccessor>(action)) {
+            ++successors_spawned;
+            queue_.push_back(SuccessorSpawned{next_pid_++});
+        } else if (std::holds_alternative<RetireRouter>(action)) {
+            ++routers_retired;
+        } else if (std::holds_alternative<PromoteSuccessor>(action)) {
+            ++successors_promoted;
+        } else if (const auto* other = std::get_if<SignalOtherRouter>(&action)) {
+            other_routers_sent.push_back(*other);
         } else if (const auto* announce = std::get_if<Announce>(&action)) {
             announced.emplace_back(announce->replica, state(announce->replica));
         } else if (const auto* guard = std::get_if<GuardRouterPort>(&action)) {

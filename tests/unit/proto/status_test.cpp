@@ -205,6 +205,21 @@ TEST(AnnouncementTest, ADrainIsSaidInBothDirections) {
     }
 }
 
+TEST(RouterNewsTest, RoundTripsAndRefusesOtherWords) {
+    for (const RouterNews word : {RouterNews::kServing, RouterNews::kLetGo}) {
+        std::string line = to_json_line(word);
+        ASSERT_EQ(line.back(), '\n');
+        line.pop_back();
+        const auto read = parse_router_news(line);
+        ASSERT_TRUE(read.has_value()) << line;
+        EXPECT_EQ(*read, word);
+        EXPECT_FALSE(parse_drain_order(line).has_value());
+        EXPECT_FALSE(parse_reload_report(line).has_value());
+    }
+    for (const char* line : {R"({"router":"gone"})", R"({"router":1})", "{}", "let_go"})
+        EXPECT_FALSE(parse_router_news(line).has_value()) << line;
+}
+
 TEST(ReloadReportTest, RoundTripsAndRefusesWhatIsNone) {
     const ReloadReport report{{"keys: 2"}, {"the certificate is none"}};
     const std::string line = to_json_line(report);
