@@ -6,11 +6,13 @@
 #include <sstream>
 
 #include "deploy/launcher/child_check.h"
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/commands.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/gpu_plan.h"
 #include "deploy/launcher/owned_keys.h"
 #include "deploy/launcher/prepare.h"
+#include "deploy/launcher/replica_memory.h"
 #include "deploy/launcher/runtime_dir.h"
 
 namespace deploy {
@@ -19,13 +21,18 @@ namespace {
 /// What the launcher chooses for the router and no key of its own says.
 constexpr std::array<std::string_view, 2> kOfLauncher{"admin_socket", "last_good_dir"};
 
-constexpr const char* kNoModel =
-    "# no model is given, so none was checked, and `up` needs one: quadriga check-config "
-    "MODEL.gguf\n";
-
 /// Two keys of one name, each with an effect of its own.
 constexpr const char* kBothStall =
     "; the router gives the replica no work then, step_stall_s above restarts it";
+
+/// The rest may be right all the same: the model is often given on the command line.
+std::string no_model_text() {
+    const Failure failure = no_model();
+    return "# all this is good, but `up` alone would end with exit " +
+           std::to_string(exit_code_of(failure.kind)) + ": " + failure.what + "\n#   why   " +
+           failure.why + "\n#   fix   " + failure.fix + "; to check one: " + command_name() +
+           " check-config MODEL.gguf\n";
+}
 
 std::string quoted_path(const std::string& path) {
     return "\"" + path + "\"";
@@ -71,6 +78,15 @@ Resolved resolve(LaunchPlan& plan) {
     return here;
 }
 
+/// What the model's file tells of sizes that no key gives.
+void resolve_memory(const ReplicaMemory& memory, Resolved& here) {
+    if (here.contains("context")) here["context"] = std::to_string(memory.context);
+    if (here.contains("sequences")) here["sequences"] = std::to_string(memory.sequences);
+    if (!here.contains("kv_tokens")) return;
+    here["kv_tokens"] = std::to_string(memory.kv_tokens_most) + ", or what memory allows, " +
+                        std::to_string(memory.kv_tokens_least) + " at least";
+}
+
 /// The router's values as it says them, with their origins.
 std::string router_text(const LoadedConfig& loaded, const LaunchPlan& plan) {
     std::istringstream lines(check_router(loaded, plan));
@@ -102,17 +118,24 @@ int run_check_config(const LoadedConfig& loaded) {
     plan.replica_program = find_program(loaded.config.replica_program, "quadriga-replica");
     plan.router_program = find_program(loaded.config.router_program, "quadriga-router");
     plan.runtime_dir = choose_runtime_dir(loaded.config.runtime_dir);
-    const Resolved resolved = resolve(plan);
+    Resolved resolved = resolve(plan);
     make_paths_absolute(plan.config);
-    if (!check_replica(loaded, plan)) {
+    const auto said = check_replica(loaded, plan);
+    if (!said) {
         throw StartError({.kind = FailureClass::kInternal,
                           .what = "the replica does not check its settings",
                           .why = plan.replica_program + " does not answer",
                           .fix = "try: " + plan.replica_program + " --help"});
     }
-    const std::string text = to_text(loaded, resolved) + router_text(loaded, plan) +
-                             (loaded.config.model.empty() ? kNoModel : "") +
-                             "# digest of all this: " + digest_of(plan.config);
+    const auto memory = parse_replica_memory(*said);
+    if (memory) resolve_memory(*memory, resolved);
+    const std::string text =
+        to_text(loaded, resolved) + router_text(loaded, plan) +
+        (loaded.config.model.empty() ? no_model_text() : std::string()) +
+        (memory ? "# memory of each replica beside the weights: " + to_text(*memory) +
+                      "; buffers come on top\n"
+                : std::string()) +
+        "# digest of all this: " + digest_of(plan.config);
     std::puts(text.c_str());
     return 0;
 }

@@ -237,7 +237,7 @@ std::string check_router(const LoadedConfig& loaded, const LaunchPlan& plan) {
     return output->text;
 }
 
-bool check_replica(const LoadedConfig& loaded, const LaunchPlan& plan) {
+std::optional<std::string> check_replica(const LoadedConfig& loaded, const LaunchPlan& plan) {
     Config own = loaded.config;
     own.replica_args.clear();
     const Asked asked{
@@ -251,9 +251,9 @@ bool check_replica(const LoadedConfig& loaded, const LaunchPlan& plan) {
         .more = loaded.config.replica_args,
         .more_key = "replica_args"};
     const auto output = ask(asked, false, true);
-    if (!output) return false;
+    if (!output) return std::nullopt;
     if (!is_good(output)) refuse_part(loaded, asked, *output);
-    return true;
+    return output->text;
 }
 
 }  // namespace deploy

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "deploy/launcher/address.h"
+#include "deploy/launcher/command_name.h"
 #include "deploy/launcher/device_monitor.h"
 #include "deploy/launcher/runtime_dir.h"
 #include "proto/regular_file.h"
@@ -33,6 +34,13 @@ std::string seconds_text(double seconds) {
 }
 
 }  // namespace
+
+Failure no_model() {
+    return {.kind = FailureClass::kConfig,
+            .what = "no model is given",
+            .why = "neither an argument, nor QUADRIGA_MODEL, nor the configuration has one",
+            .fix = command_name() + " up MODEL.gguf"};
+}
 
 void check_exposure(const Config& config) {
     check_file("keys_file", config.keys_file);

@@ -9,6 +9,9 @@
 
 namespace deploy {
 
+/// What `up` says without a model.
+Failure no_model();
+
 /// Whoever can reach a server without keys can use it; the router refuses that too, but only once
 /// it runs. Also refuses key and TLS files that cannot be read. Throws StartError.
 void check_exposure(const Config& config);

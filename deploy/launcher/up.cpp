@@ -15,21 +15,13 @@
 #include "deploy/launcher/gpu_plan.h"
 #include "deploy/launcher/port_holder.h"
 #include "deploy/launcher/prepare.h"
+#include "deploy/launcher/replica_memory.h"
 #include "deploy/launcher/supervisor.h"
 #include "proto/http_server.h"
 #include "proto/route_table.h"
 
 namespace deploy {
 namespace {
-
-void check_model(const Config& config) {
-    if (!config.model.empty()) return;
-    throw StartError(
-        {.kind = FailureClass::kConfig,
-         .what = "no model is given",
-         .why = "neither an argument, nor QUADRIGA_MODEL, nor the configuration has one",
-         .fix = command_name() + " up MODEL.gguf"});
-}
 
 std::string exposure_text(const Config& config) {
     return std::string(is_loopback(config.host) ? "loopback, " : "open to the network, ") +
@@ -74,7 +66,26 @@ std::string device_text(const LaunchPlan& plan) {
            (plan.threads.front() == 1 ? " thread" : " threads") + " each, cores " + cores;
 }
 
-void print_plan(Console& console, const LaunchPlan& plan, DeviceMonitor& monitor) {
+/// What is known of memory before a load, and no more.
+void print_fit(Console& console, const LaunchPlan& plan, DeviceMonitor& monitor,
+               const std::optional<ReplicaMemory>& memory) {
+    const MemoryReading reading = monitor.measure(0, plan.need_bytes());
+    console.print("fit      weights: " + reading.note + ", before each load");
+    if (!memory) return;
+    console.print("         beside them: " + to_text(*memory) +
+                  "; buffers come on top, known at load");
+    const bool is_share = plan.is_cuda() && plan.gpu_memory_mib.front() > 0;
+    const std::uint64_t least = plan.model_bytes + memory->least_bytes();
+    if (!is_share && least > reading.available_bytes) {
+        console.log("warn", "launcher",
+                    "weights and one context are " + bytes_text(least) + ", more than the " +
+                        bytes_text(reading.available_bytes) +
+                        " that are free: lower context, or free memory");
+    }
+}
+
+void print_plan(Console& console, const LaunchPlan& plan, DeviceMonitor& monitor,
+                const std::optional<ReplicaMemory>& memory) {
     const Config& config = plan.config;
     const ShownAddress address = shown_address(config, plan.router_socket.port);
     const std::string& url = address.url;
@@ -84,7 +95,7 @@ void print_plan(Console& console, const LaunchPlan& plan, DeviceMonitor& monitor
     console.print("plan     " + count + "; backend " + device_text(plan));
     console.print("model    " + config.served_name + " (" + config.model + ", " +
                   bytes_text(plan.model_bytes) + ")");
-    console.print("fit      " + monitor.measure(0, plan.need_bytes()).note + ", before each load");
+    print_fit(console, plan, monitor, memory);
     console.print("url      " + url + "/v1 (" + exposure_text(config) + ")");
     console.print("         " + url + "/dashboard");
     if (!address.elsewhere.empty()) {
@@ -154,7 +165,7 @@ int run_up(const LoadedConfig& loaded) {
     plan.config = loaded.config;
     plan.sources = loaded.sources;
     const Config& config = plan.config;
-    check_model(config);
+    if (config.model.empty()) throw StartError(no_model());
     check_exposure(config);
     plan.model_bytes = model_bytes(config.model);
     make_paths_absolute(plan.config);
@@ -168,7 +179,8 @@ int run_up(const LoadedConfig& loaded) {
     make_runtime_dir(plan.runtime_dir);
     plan_cpus(plan);
     (void)check_router(loaded, plan);
-    (void)check_replica(loaded, plan);  // one that does not answer is seen when it starts
+    // One that does not answer is seen when it starts.
+    const auto memory = parse_replica_memory(check_replica(loaded, plan).value_or(""));
 
     Console console;
     FileLock alone(plan.runtime_dir + "/launcher.lock");
@@ -202,7 +214,7 @@ int run_up(const LoadedConfig& loaded) {
     ::setrlimit(RLIMIT_CORE, &no_core);
 
     DeviceMonitor& monitor = *devices.monitor;
-    print_plan(console, plan, monitor);
+    print_plan(console, plan, monitor, memory);
     if (!config.keys_file.empty() && config.tls_cert.empty() && !is_loopback(config.host)) {
         console.log("warn", "launcher",
                     "API keys, prompts and answers travel in clear on the network: give tls_cert "

@@ -2,15 +2,44 @@
 
 #include <cstdio>
 
+#include "proto/json.h"
 #include "replica/server/log.h"
 #include "replica/server/model_loader.h"
 
 namespace replica::server {
 
+namespace {
+
+/// The pages are one whole context at least, and a whole one for each sequence at most, unless
+/// their number is given.
+void say_memory(const ServerOptions& options) {
+    const std::optional<MemoryPlan> plan = plan_without_limit(options);
+    if (!plan || plan->limits.blocks_total == 0) return;
+    const RunnerLimits& limits = plan->limits;
+    const auto blocks = static_cast<std::uint64_t>(limits.blocks_total);
+    const auto least = static_cast<std::uint64_t>(
+        options.kv_tokens > 0 ? limits.blocks_total : limits.step.blocks_per_seq);
+    const proto::Json memory{
+        {"memory",
+         {{"context", limits.max_model_len},
+          {"sequences", limits.step.seqs},
+          {"kv_tokens_least", least * static_cast<std::uint64_t>(limits.block_tokens)},
+          {"kv_tokens_most", blocks * static_cast<std::uint64_t>(limits.block_tokens)},
+          {"kv_bytes_least", plan->kv_bytes / blocks * least},
+          {"kv_bytes_most", plan->kv_bytes},
+          {"state_bytes", plan->state_bytes}}}};
+    std::puts(proto::json_text(memory).c_str());
+}
+
+}  // namespace
+
 int run_check(const ServerOptions& options) {
     if (options.model_path.empty()) return static_cast<int>(ExitCode::kOk);
     const std::optional<StartFailure> failure = check_model(options);
-    if (!failure) return static_cast<int>(ExitCode::kOk);
+    if (!failure) {
+        say_memory(options);
+        return static_cast<int>(ExitCode::kOk);
+    }
     std::string text = failure->fatal.id + " " + failure->fatal.what + "\n";
     if (!failure->fatal.why.empty()) text += "  why   " + failure->fatal.why + "\n";
     if (!failure->fatal.fix.empty()) text += "  fix   " + failure->fatal.fix + "\n";

@@ -257,6 +257,17 @@ std::optional<StartFailure> check_model(const ServerOptions& options) {
     return std::nullopt;
 }
 
+std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options) {
+    const auto file = GgufFile::open(options.model_path);
+    if (!file) return std::nullopt;
+    const auto config = read_model_config(*file);
+    if (!config) return std::nullopt;
+    MemorySupply supply;
+    supply.free_bytes = std::numeric_limits<std::uint64_t>::max();
+    const auto plan = plan_memory(*config, runner_options(options), supply);
+    return plan ? std::optional(*plan) : std::nullopt;
+}
+
 tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
                                                const LoadHooks& hooks) {
     auto device = open_device(options);

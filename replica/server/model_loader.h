@@ -7,6 +7,7 @@
 
 #include <tl/expected.hpp>
 
+#include "replica/model/memory_plan.h"
 #include "replica/server/app_state.h"
 #include "replica/server/exit_codes.h"
 
@@ -28,6 +29,10 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
 /// What load_model() would refuse because of the file or of flags that do not go with it, found
 /// from the file's head, without a device and without weights.
 std::optional<StartFailure> check_model(const ServerOptions& options);
+
+/// What load_model() lays out where memory is no limit; `weight_bytes`, what the backend takes for
+/// its steps, and reserves are left out. None for a file that check_model() refuses.
+std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options);
 
 /// Why a start that demands kernels must be refused: exit 7 with a sentence. None when all that
 /// `required` names are armed.

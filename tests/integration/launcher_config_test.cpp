@@ -16,6 +16,7 @@ namespace {
 
 using deploy::ChildProgram;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -61,9 +62,15 @@ TEST_F(CheckConfigTest, AGoodFileIsAcceptedAndEveryValueHasAnOrigin) {
     EXPECT_THAT(good.text, HasSubstr("step_stall_s above restarts it"));
     EXPECT_THAT(good.text, Not(HasSubstr("router.port")));
     EXPECT_THAT(good.text, Not(HasSubstr("no model is given")));
+    EXPECT_THAT(good.text, ContainsRegex("kv_tokens = 0 +# default; here [0-9]+, or what memory "
+                                         "allows, 4096 at least"));
+    EXPECT_THAT(good.text, ContainsRegex("# memory of each replica beside the weights: KV [0-9.]+ "
+                                         "[KMG]iB for a context of 4096 tokens, up to "));
     const Answer without = check("context = 4096\n");
     EXPECT_EQ(without.code, 0) << without.text;
-    EXPECT_THAT(without.text, HasSubstr("no model is given, so none was checked"));
+    EXPECT_THAT(without.text,
+                AllOf(HasSubstr("`up` alone would end with exit 2: no model is given"),
+                      HasSubstr("nor QUADRIGA_MODEL"), HasSubstr("up MODEL.gguf")));
     EXPECT_EQ(check("", {kModel}).code, 0);
 }
 
@@ -190,7 +197,8 @@ TEST_F(CheckConfigTest, AWrongCommandLineSaysWhatToDo) {
     EXPECT_THAT(read("command.err"),
                 AllOf(HasSubstr("N is required"), HasSubstr("quadriga why --help")));
     EXPECT_EQ(command({}), 2);
-    EXPECT_THAT(read("command.err"), AllOf(HasSubstr("no command is given"), HasSubstr("quadriga --help")));
+    EXPECT_THAT(read("command.err"),
+                AllOf(HasSubstr("no command is given"), HasSubstr("quadriga --help")));
 }
 
 TEST(ExampleTest, TheTableOfTheRouterHasEveryFlagWithItsDefault) {

@@ -15,6 +15,7 @@
 #include "deploy/launcher/failure.h"
 #include "deploy/launcher/output_log.h"
 #include "deploy/launcher/port_holder.h"
+#include "deploy/launcher/replica_memory.h"
 #include "deploy/launcher/runtime_dir.h"
 #include "deploy/launcher/sockets.h"
 #include "deploy/launcher/spawn.h"
@@ -241,6 +242,30 @@ TEST(BytesTextTest, ReadsWell) {
     EXPECT_EQ(bytes_text(1023), "1023 B");
     EXPECT_EQ(bytes_text(1536), "1.5 KiB");
     EXPECT_EQ(bytes_text(31ULL << 20), "31 MiB");
+}
+
+TEST(ReplicaMemoryTest, IsWhatTheProgramSaysAndNothingElse) {
+    const std::string good =
+        R"({"memory":{"context":4096,"sequences":4,"kv_tokens_least":4096,"kv_bytes_least":1048576,)"
+        R"("kv_tokens_most":16384,"kv_bytes_most":4194304,"state_bytes":2097152}})";
+    const auto memory = parse_replica_memory("a warning\n" + good + "\n");
+    ASSERT_TRUE(memory.has_value());
+    EXPECT_EQ(memory->least_bytes(), 3U << 20U);
+    EXPECT_EQ(to_text(*memory),
+              "KV 1.0 MiB for a context of 4096 tokens, up to 4.0 MiB for 4 of them; recurrent "
+              "states 2.0 MiB");
+    ReplicaMemory fixed = *memory;
+    fixed.kv_tokens_least = fixed.kv_tokens_most;
+    fixed.kv_bytes_least = fixed.kv_bytes_most;
+    fixed.state_bytes = 0;
+    EXPECT_EQ(to_text(fixed), "KV 4.0 MiB for 16384 tokens in all");
+    for (const std::string& wrong :
+         {std::string(), std::string("{}"), std::string(R"({"memory":7})"),
+          std::string(R"({"memory":{"context":4096}})"), good.substr(0, good.size() - 2),
+          std::string(good).replace(good.find("4194304"), 7, "-4"),
+          std::string(good).replace(good.find("4194304"), 7, "18446744073709551615")}) {
+        EXPECT_FALSE(parse_replica_memory(wrong).has_value()) << wrong;
+    }
 }
 
 }  // namespace
