@@ -45,17 +45,9 @@ ClientConnection::~ClientConnection() {
 asio::awaitable<std::optional<ClientError>> ClientConnection::connect(
     const Endpoint& endpoint, std::chrono::milliseconds timeout) {
     const auto self = shared_from_this();
-    const Clock::time_point deadline = Clock::now() + timeout;
     is_connecting_ = true;
-    asio::steady_timer timer(pool_->executor, deadline);
-    timer.async_wait([self](const boost::system::error_code& wait_error) {
-        // An expiry may be queued when the connect completes; it is then nobody's.
-        if (wait_error || !self->is_connecting_) return;
-        self->is_connect_late_ = true;
-        self->resolver_.cancel();
-        boost::system::error_code ignored;
-        self->socket_.close(ignored);
-    });
+    asio::steady_timer timer(pool_->executor);
+    watch_connect(timer, Deadline(timeout));
     std::vector<tcp::endpoint> targets;
     boost::system::error_code error;
     const asio::ip::address address = asio::ip::make_address(endpoint.host, error);
@@ -95,6 +87,24 @@ asio::awaitable<std::optional<ClientError>> ClientConnection::connect(
     socket_.non_blocking(true, error);
     start_read();
     co_return std::nullopt;
+}
+
+/// `timer` lives until connect() returns and is cancelled then.
+void ClientConnection::watch_connect(asio::steady_timer& timer, Deadline deadline) {
+    timer.expires_at(deadline.at());
+    timer.async_wait([self = shared_from_this(), &timer,
+                      deadline](const boost::system::error_code& error) mutable {
+        // An expiry may be queued when the connect completes; it is then nobody's.
+        if (error || !self->is_connecting_) return;
+        if (!deadline.has_passed(Clock::now())) {
+            self->watch_connect(timer, deadline);
+            return;
+        }
+        self->is_connect_late_ = true;
+        self->resolver_.cancel();
+        boost::system::error_code ignored;
+        self->socket_.close(ignored);
+    });
 }
 
 /// Connecting leaves the socket registered for output as well, and each later wait for input would
@@ -159,13 +169,13 @@ void ClientConnection::close() {
     wake_.cancel();
 }
 
-asio::awaitable<bool> ClientConnection::wait_input(Clock::time_point deadline) {
+asio::awaitable<bool> ClientConnection::wait_input(Deadline& deadline) {
     const std::uint64_t received_before = received_total_;
     while (true) {
         start_read();
         if (received_total_ != received_before || is_ended_) co_return true;
-        if (Clock::now() >= deadline) co_return false;
-        wake_.expires_at(deadline);
+        if (deadline.has_passed(Clock::now())) co_return false;
+        wake_.expires_at(deadline.at());
         co_await wake_.async_wait(asio::as_tuple(asio::use_awaitable));
     }
 }
@@ -200,10 +210,10 @@ asio::awaitable<ClientConnection::WriteEnd> ClientConnection::write(
                                });
         }
         is_writable_ = false;
-        const Clock::time_point deadline = Clock::now() + stall;
+        Deadline deadline(stall);
         while (!is_writable_ && !is_ended_ && input().empty()) {
-            if (Clock::now() >= deadline) co_return WriteEnd::kStalled;
-            wake_.expires_at(deadline);
+            if (deadline.has_passed(Clock::now())) co_return WriteEnd::kStalled;
+            wake_.expires_at(deadline.at());
             co_await wake_.async_wait(asio::as_tuple(asio::use_awaitable));
         }
         if (!input().empty()) co_return WriteEnd::kAnswered;

@@ -22,6 +22,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "proto/chunk_decoder.h"
+#include "proto/deadline.h"
 #include "proto/http_client.h"
 #include "proto/limits.h"
 
@@ -44,7 +45,7 @@ public:
     boost::asio::awaitable<WriteEnd> write(std::string_view head, std::string_view body,
                                            std::chrono::milliseconds stall);
     /// Until new bytes arrive, the connection ends, or the deadline passes (then false).
-    boost::asio::awaitable<bool> wait_input(Clock::time_point deadline);
+    boost::asio::awaitable<bool> wait_input(Deadline& deadline);
 
     void close();
     /// Open, and nothing has arrived: fit for another request.
@@ -65,6 +66,7 @@ public:
     void end_idle();
 
 private:
+    void watch_connect(boost::asio::steady_timer& timer, Deadline deadline);
     void renew_registration();
     void on_readable();
     void on_end();
@@ -132,13 +134,14 @@ private:
 
     boost::asio::awaitable<std::optional<ClientError>> attempt(bool may_reuse);
     boost::asio::awaitable<std::optional<ClientError>> obtain_connection(bool may_reuse);
-    boost::asio::awaitable<std::optional<ClientError>> read_head(Clock::time_point deadline);
+    boost::asio::awaitable<std::optional<ClientError>> read_head(Deadline deadline);
     std::optional<ClientError> take_final_head(ParsedAnswerHead parsed);
     [[nodiscard]] std::string request_head(std::size_t body_bytes) const;
 
     /// Moves what has arrived of the body to `out_`; an error when the answer broke a rule.
     std::optional<ClientError> take_body();
-    void complete();
+    /// The body has come. An error when more than it has: whoever sends that may mean anything.
+    std::optional<ClientError> complete();
     void release(bool reusable);
     ClientError error(ClientErrorKind kind, std::string message) const;
     ClientError malformed(std::string message);

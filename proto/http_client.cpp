@@ -12,13 +12,13 @@
 #include <boost/beast/http/parser.hpp>
 
 #include "proto/client_connection.h"
+#include "proto/free_string.h"
 
 namespace proto {
 namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using Clock = std::chrono::steady_clock;
 
 /// Enough for what a router says to a replica.
 constexpr std::size_t kRequestHeadBytes = 768;
@@ -30,8 +30,8 @@ bool is_own_field(std::string_view name) {
            equal_no_case(name, "expect");
 }
 
-Clock::time_point deadline_after(std::chrono::milliseconds timeout) {
-    return timeout.count() == 0 ? Clock::time_point::max() : Clock::now() + timeout;
+Deadline deadline_after(std::chrono::milliseconds timeout) {
+    return timeout.count() == 0 ? Deadline::never() : Deadline(timeout);
 }
 
 }  // namespace
@@ -149,6 +149,9 @@ asio::awaitable<std::optional<ClientError>> ClientCall::run() {
         failure = co_await attempt(false);
     }
     if (failure) release(false);
+    // It is not needed for the answer, which may take long.
+    request_.shared_body.reset();
+    free_string(request_.body);
     co_return failure;
 }
 
@@ -169,7 +172,7 @@ asio::awaitable<std::optional<ClientError>> ClientCall::attempt(bool may_reuse) 
     if (request_.on_sent && end == ClientConnection::WriteEnd::kWritten) request_.on_sent();
     // After kEnded an answer may still lie in the input: servers refuse and close.
     keep_alive_ = end == ClientConnection::WriteEnd::kWritten;
-    const Clock::time_point deadline = deadline_after(request_.timeouts.head);
+    const Deadline deadline = deadline_after(request_.timeouts.head);
     failure = co_await read_head(deadline);
     co_return failure;
 }
@@ -220,13 +223,20 @@ std::string ClientCall::request_head(std::size_t body_bytes) const {
     return text;
 }
 
-asio::awaitable<std::optional<ClientError>> ClientCall::read_head(Clock::time_point deadline) {
+asio::awaitable<std::optional<ClientError>> ClientCall::read_head(Deadline deadline) {
     const std::shared_ptr<ClientConnection> connection = connection_;
     for (int interim_count = 0; interim_count <= kInterimAnswersMax;) {
         HeadScanner scanner(HeadScanner::Kind::kResponse);
         std::optional<HeadScanner::Done> done;
+        bool has_begun = false;
         while (!done) {
             if (!connection->input().empty()) {
+                // Whoever has begun to answer has no reason to stop, however long that took to
+                // come: a head without an end has as long as a peer that takes nothing.
+                if (!std::exchange(has_begun, true)) {
+                    const Deadline end = deadline_after(request_.timeouts.write_stall);
+                    if (end.at() < deadline.at()) deadline = end;
+                }
                 tl::expected<std::optional<HeadScanner::Done>, GateError> scanned =
                     scanner.scan(connection->input());
                 if (!scanned) co_return malformed(scanned.error().error.message);
@@ -263,13 +273,13 @@ std::optional<ClientError> ClientCall::take_final_head(ParsedAnswerHead parsed) 
     }
     if (request_.method == "HEAD" || head.status == 204 || head.status == 304) {
         framing_ = Framing::kNone;
-        complete();
+        return complete();
     } else if (framing->is_chunked) {
         framing_ = Framing::kChunked;
     } else if (framing->content_length) {
         framing_ = Framing::kLength;
         body_left_ = *framing->content_length;
-        if (body_left_ == 0) complete();
+        if (body_left_ == 0) return complete();
     } else {
         framing_ = Framing::kUntilClose;
         keep_alive_ = false;
@@ -289,7 +299,7 @@ std::optional<ClientError> ClientCall::take_body() {
         out_ += connection.input().substr(0, count);
         connection.consume(count);
         body_left_ -= count;
-        if (body_left_ == 0) complete();
+        if (body_left_ == 0) return complete();
         return std::nullopt;
     }
     while (!is_complete_ && !connection.input().empty()) {
@@ -297,14 +307,16 @@ std::optional<ClientError> ClientCall::take_body() {
         if (!step) return malformed(step.error().error.message);
         out_ += step->data;
         connection.consume(step->consumed);
-        if (step->is_complete) complete();
+        if (step->is_complete) return complete();
     }
     return std::nullopt;
 }
 
-void ClientCall::complete() {
+std::optional<ClientError> ClientCall::complete() {
+    if (!connection_->input().empty()) return malformed("more bytes than the answer has");
     is_complete_ = true;
     release(keep_alive_);
+    return std::nullopt;
 }
 
 void ClientCall::release(bool reusable) {
@@ -313,7 +325,6 @@ void ClientCall::release(bool reusable) {
     ClientPool::PerEndpoint& entry = pool_->endpoints[key_];
     assert(entry.busy > 0 && "each connection was counted once");
     --entry.busy;
-    // Bytes beyond a complete answer were not asked for; such a connection is not to be trusted.
     if (!reusable || pool_->is_closed || connection->is_ended() || !connection->input().empty() ||
         entry.idle.size() >= pool_->options.idle_max) {
         connection->close();
@@ -324,7 +335,7 @@ void ClientCall::release(bool reusable) {
 }
 
 asio::awaitable<ReadResult> ClientCall::read_some(std::chrono::milliseconds timeout) {
-    const Clock::time_point deadline = deadline_after(timeout);
+    Deadline deadline = deadline_after(timeout);
     ReadResult result;
     out_.clear();
     while (true) {
@@ -354,7 +365,7 @@ asio::awaitable<ReadResult> ClientCall::read_some(std::chrono::milliseconds time
         }
         if (connection->is_ended()) {
             if (framing_ == Framing::kUntilClose) {
-                complete();
+                (void)complete();  // nothing is left
                 co_return result;
             }
             result.status = ReadStatus::kError;

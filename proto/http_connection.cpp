@@ -113,14 +113,14 @@ void HttpConnection::client_left() {
     if (auto callback = std::exchange(exchange_->on_disconnect_, nullptr)) callback();
 }
 
-asio::awaitable<HttpConnection::Arrival> HttpConnection::wait_input(Clock::time_point deadline) {
+asio::awaitable<HttpConnection::Arrival> HttpConnection::wait_input(Deadline& deadline) {
     const std::uint64_t received_before = received_total_;
     while (true) {
         start_read();
         if (received_total_ != received_before) co_return Arrival::kBytes;
         if (is_input_ended_) co_return Arrival::kEnd;
-        if (Clock::now() >= deadline) co_return Arrival::kTimeout;
-        input_wake_.expires_at(deadline);
+        if (deadline.has_passed(Clock::now())) co_return Arrival::kTimeout;
+        input_wake_.expires_at(deadline.at());
         co_await input_wake_.async_wait(asio::as_tuple(asio::use_awaitable));
     }
 }
@@ -183,10 +183,7 @@ asio::awaitable<bool> HttpConnection::shake_hands() {
     using Status = TlsSession::Status;
     stream_.start_tls(core_->options.tls);
     is_shaking_hands_ = true;
-    input_wake_.expires_after(is_reserved_ ? kReservedHandshake : core_->options.header_read);
-    input_wake_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-        if (!error && self->is_shaking_hands_) self->abort();
-    });
+    watch_handshake(Deadline(is_reserved_ ? kReservedHandshake : core_->options.header_read));
     Status status = Status::kWantRead;
     while (!is_aborted_) {
         status = stream_.shake_hands();
@@ -213,19 +210,32 @@ asio::awaitable<bool> HttpConnection::shake_hands() {
     co_return false;
 }
 
+void HttpConnection::watch_handshake(Deadline deadline) {
+    input_wake_.expires_at(deadline.at());
+    input_wake_.async_wait(
+        [self = shared_from_this(), deadline](const boost::system::error_code& error) mutable {
+            if (error || !self->is_shaking_hands_) return;
+            if (deadline.has_passed(Clock::now())) {
+                self->abort();
+            } else {
+                self->watch_handshake(deadline);
+            }
+        });
+}
+
 asio::awaitable<HttpConnection::HeadRead> HttpConnection::read_head(bool is_first) {
     const HttpServerOptions& options = core_->options;
     HeadRead result;
     input_max_ = options.head_bytes_max + kKiB;  // a little more, to tell "too large" from "exact"
     HeadScanner scanner(HeadScanner::Kind::kRequest,
                         HeadLimits{options.head_bytes_max, options.head_fields_max});
-    Clock::time_point deadline = Clock::now() + (is_reserved_ ? kReservedHeaderRead
-                                                 : is_first   ? options.header_read
-                                                              : options.keepalive_idle);
+    Deadline deadline(is_reserved_ ? kReservedHeaderRead
+                      : is_first   ? options.header_read
+                                   : options.keepalive_idle);
     bool has_bytes = is_first && !input().empty();
     while (true) {
         if (!input().empty()) {
-            if (!has_bytes && !is_first) deadline = Clock::now() + options.header_read;
+            if (!has_bytes && !is_first) deadline = Deadline(options.header_read);
             has_bytes = true;
             tl::expected<std::optional<HeadScanner::Done>, GateError> scanned =
                 scanner.scan(input());
@@ -356,7 +366,7 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
     // The rate is looked at in windows: a body may pause, but not for longer than two of them.
     const double window_s = std::chrono::duration<double>(options.body_grace).count();
     const double window_bytes_min = window_s * static_cast<double>(options.body_rate_min);
-    Clock::time_point window_end = Clock::now() + options.body_grace;
+    Deadline window_end(options.body_grace);
     std::uint64_t window_begin_bytes = received_total_;
     while (true) {
         tl::expected<bool, GateError> is_complete = take_body(head, body, bytes_max, progress);
@@ -384,7 +394,7 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
             result.end = BodyEnd::kClientLeft;
             co_return result;
         }
-        if (Clock::now() < window_end) continue;
+        if (!window_end.has_passed(Clock::now())) continue;
         if (static_cast<double>(received_total_ - window_begin_bytes) < window_bytes_min) {
             result.end = BodyEnd::kRefused;
             result.refusal = gate_error(GateReason::kBodyTimeout, ErrorCode::kRequestTimeout,
@@ -392,7 +402,7 @@ asio::awaitable<HttpConnection::BodyRead> HttpConnection::read_body(const HttpRe
             co_return result;
         }
         window_begin_bytes = received_total_;
-        window_end = Clock::now() + options.body_grace;
+        window_end = Deadline(options.body_grace);
     }
 }
 
@@ -567,8 +577,7 @@ asio::awaitable<void> HttpConnection::answer_and_close(HttpResponse response,
 
 asio::awaitable<void> HttpConnection::linger() {
     stream_.end();
-    const Clock::time_point deadline =
-        Clock::now() + (is_reserved_ ? kReservedLingerTime : kLingerTime);
+    Deadline deadline(is_reserved_ ? kReservedLingerTime : kLingerTime);
     const std::uint64_t received_before = received_total_;
     input_max_ = kBodyReadAheadBytes;
     while (received_total_ - received_before < kLingerBytesMax) {

@@ -22,6 +22,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "proto/chunk_decoder.h"
+#include "proto/deadline.h"
 #include "proto/http_gate.h"
 #include "proto/http_server.h"
 #include "proto/server_stream.h"
@@ -132,13 +133,14 @@ private:
 
     /// True when the session stands. Otherwise the connection is over, answered if it can be.
     boost::asio::awaitable<bool> shake_hands();
+    void watch_handshake(Deadline deadline);
 
     // input
     void start_read();
     void on_readable();
     void take_bytes(std::string_view bytes);
     /// Waits until bytes beyond those already there arrive.
-    boost::asio::awaitable<Arrival> wait_input(Clock::time_point deadline);
+    boost::asio::awaitable<Arrival> wait_input(Deadline& deadline);
     [[nodiscard]] std::string_view input() const {
         return std::string_view(input_).substr(input_begin_);
     }
@@ -200,6 +202,7 @@ private:
     [[nodiscard]] std::string answer_head(const HeadParts& parts) const;
     boost::asio::awaitable<bool> write_all(ServerStream::Parts parts);
     boost::asio::awaitable<bool> wait_writable();
+    void watch_write(std::uint64_t wait_id, Deadline deadline);
     void close_socket();
 
     std::shared_ptr<HttpServerCore> core_;

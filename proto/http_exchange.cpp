@@ -78,16 +78,24 @@ std::string HttpConnection::answer_head(const HeadParts& parts) const {
     return head;
 }
 
+void HttpConnection::watch_write(std::uint64_t wait_id, Deadline deadline) {
+    write_timer_.expires_at(deadline.at());
+    write_timer_.async_wait([self = shared_from_this(), wait_id,
+                             deadline](const boost::system::error_code& error) mutable {
+        // The count tells a late expiry, already queued when the wait ended, from a stall.
+        if (error || self->write_wait_count_ != wait_id) return;
+        if (!deadline.has_passed(Clock::now())) {
+            self->watch_write(wait_id, deadline);
+            return;
+        }
+        ++self->core_->stats.write_stalls_total;
+        self->abort();
+    });
+}
+
 asio::awaitable<bool> HttpConnection::wait_writable() {
     const std::uint64_t wait_id = ++write_wait_count_;
-    write_timer_.expires_after(core_->options.write_stall);
-    write_timer_.async_wait(
-        [self = shared_from_this(), wait_id](const boost::system::error_code& error) {
-            // The count tells a late expiry, already queued when the wait ended, from a stall.
-            if (error || self->write_wait_count_ != wait_id) return;
-            ++self->core_->stats.write_stalls_total;
-            self->abort();
-        });
+    watch_write(wait_id, Deadline(core_->options.write_stall));
     auto [error] = co_await stream_.socket().async_wait(StreamProtocol::socket::wait_write,
                                                         asio::as_tuple(asio::use_awaitable));
     ++write_wait_count_;

@@ -161,11 +161,15 @@ tl::expected<void, GateError> split_target(HttpRequestHead& head, std::string_vi
     // An authority (CONNECT) and '*' reach the route table, which answers 405 and 204.
     const bool is_whole = (target == "*" && head.method == "OPTIONS") || head.method == "CONNECT";
     if (!is_whole && target.front() != '/') {
-        constexpr std::string_view kScheme = "http://";
-        if (!equal_no_case(target.substr(0, kScheme.size()), kScheme)) {
+        // Whoever ends TLS before us passes on what the client wrote, so either scheme may come.
+        const auto has_scheme = [target](std::string_view scheme) {
+            return equal_no_case(target.substr(0, scheme.size()), scheme);
+        };
+        constexpr std::string_view kPlain = "http://", kTls = "https://";
+        if (!has_scheme(kPlain) && !has_scheme(kTls)) {
             return refuse(GateReason::kTarget, "The request target must begin with '/'.");
         }
-        target.remove_prefix(kScheme.size());
+        target.remove_prefix(has_scheme(kTls) ? kTls.size() : kPlain.size());
         const std::string_view authority =
             target.substr(0, std::min(target.find_first_of("/?"), target.size()));
         if (!equal_no_case(authority, trim(head.headers.get("host")))) {

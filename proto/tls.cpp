@@ -230,7 +230,9 @@ tl::expected<std::shared_ptr<const TlsContext>, std::string> TlsContext::load(
     int rest_s = 0;
     const X509* own = ::SSL_CTX_get0_certificate(raw);
     if (::ASN1_TIME_diff(&days, &rest_s, nullptr, ::X509_get0_notAfter(own)) == 1) {
-        context->days_left_ = rest_s < 0 ? days - 1 : days;
+        context->ends_at_ = std::chrono::floor<std::chrono::seconds>(
+            std::chrono::system_clock::now() + std::chrono::days(days) +
+            std::chrono::seconds(rest_s));
     }
     return std::shared_ptr<const TlsContext>(context);
 }

@@ -7,6 +7,7 @@
 // protocols a client offers (ALPN) only http/1.1 is taken.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -29,15 +30,18 @@ public:
     TlsContext(const TlsContext&) = delete;
     TlsContext& operator=(const TlsContext&) = delete;
 
-    /// Whole days until the certificate ends; negative when it has ended.
-    [[nodiscard]] int days_left() const { return days_left_; }
+    [[nodiscard]] std::chrono::system_clock::time_point ends_at() const { return ends_at_; }
+    /// Whole days from `now` until the certificate ends; negative when it has ended.
+    [[nodiscard]] int days_left(std::chrono::system_clock::time_point now) const {
+        return static_cast<int>(std::chrono::floor<std::chrono::days>(ends_at_ - now).count());
+    }
 
 private:
     friend class TlsSession;
     explicit TlsContext(ssl_ctx_st* context) : context_(context) {}
 
     ssl_ctx_st* context_;
-    int days_left_ = 0;
+    std::chrono::system_clock::time_point ends_at_;
 };
 
 /// One connection. Never waits: an operation that cannot go on says what the socket must become.

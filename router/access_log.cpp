@@ -19,9 +19,14 @@ double milliseconds(std::chrono::steady_clock::duration time) {
     return std::chrono::duration<double, std::milli>(time).count();
 }
 
-/// The outcome of a request that no generation coroutine has seen.
+/// The outcome of a request that no generation coroutine has seen. A mistake of our own (500) is
+/// counted with the upstream's errors, so that the alert about errors sees it.
 Outcome outcome_by_status(const proto::HttpAccess& access) {
+    const std::shared_ptr<Admission> admission = admission_of(access.ticket);
+    if (admission && admission->is_cut) return Outcome::kUpstreamError;
     if (access.client_aborted) return Outcome::kClientAbort;
+    if (access.gate) return Outcome::kClientError;  // 501 and 505 among them
+    if (access.status == 504) return Outcome::kUpstreamStall;
     if (access.status == 429 || access.status == 503) return Outcome::kRejected;
     if (access.status >= 500) return Outcome::kUpstreamError;
     return access.status >= 400 ? Outcome::kClientError : Outcome::kOk;
@@ -147,6 +152,7 @@ void AccessLog::on_access(const proto::HttpAccess& access) {
         line += " key=" + (key.empty() ? "-" : key);
     }
     if (access.gate) line += fmt::format(" gate={}", proto::gate_reason_name(*access.gate));
+    if (!access.fault.empty()) line += " fault=" + log_value(access.fault);
     if (!record) {
         spdlog::log(level, line);
         return;

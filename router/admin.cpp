@@ -17,6 +17,7 @@ namespace asio = boost::asio;
 
 constexpr std::size_t kBodyBytesMax = 16 * 1024;
 constexpr std::size_t kConnectionsMax = 32;
+constexpr std::size_t kConnectionsOfAddressMax = 8;  // so that one alone keeps nobody out
 constexpr int kAccepted = 202;
 constexpr int kConflict = 409;
 
@@ -151,13 +152,35 @@ void Admin::listen_tcp(const AdminAddress& address, std::optional<int> fd,
     options.address = address.host;
     options.port = address.port;
     options.tls = std::move(tls);
+    options.connections_per_address_max = kConnectionsOfAddressMax;
     options.admit = [this](proto::HttpRequestHead& head) -> std::optional<proto::HttpResponse> {
-        if (!keys_.is_needed() || !keys_.find(head.headers)) return unauthorized_response();
+        if (auto refusal = refuse_stranger(head)) return refusal;
         return routes_.refuse(head.method, head.path);
     };
     tcp_server_ = std::make_unique<proto::HttpServer>(
         executor_, std::move(options),
         [this](proto::HttpExchange& exchange) { return routes_.serve(exchange); });
+}
+
+std::optional<proto::HttpResponse> Admin::refuse_stranger(const proto::HttpRequestHead& head) {
+    const auto now = Clock::now();
+    if (const auto wait_s = guesses_.wait_s(head.peer, now)) {
+        services_.metrics.admin_shut_out->Increment();
+        proto::ApiError error{proto::ErrorCode::kQueueFull,
+                              "Too many wrong keys came from this address. Try again in " +
+                                  std::to_string(*wait_s) + " seconds."};
+        error.retry_after_s = wait_s;
+        return proto::error_response(error);
+    }
+    if (keys_.is_needed() && keys_.find(head.headers)) return std::nullopt;
+    if (proto::api_key(head.headers)) {
+        services_.metrics.admin_wrong_keys->Increment();
+        if (guesses_.note_wrong(head.peer, now)) {
+            spdlog::warn("event=admin_shut_out address={} wrong_keys={} for_s={}", head.peer,
+                         GuessGuard::kWrongMax, GuessGuard::kWindow.count());
+        }
+    }
+    return unauthorized_response();
 }
 
 void Admin::start() {

@@ -28,6 +28,7 @@
 #include "router/admin_socket.h"
 #include "router/fairness.h"
 #include "router/generation.h"
+#include "router/guess_guard.h"
 #include "router/key_ring.h"
 
 namespace router {
@@ -95,6 +96,9 @@ private:
     [[nodiscard]] proto::Result<int> ask_removal(const std::string& name, bool now);
     [[nodiscard]] proto::HttpResponse one_replica(const proto::Result<int>& index);
     [[nodiscard]] proto::HttpServerOptions server_options();
+    /// Of a request over TCP: whoever has no key, or has tried too many.
+    [[nodiscard]] std::optional<proto::HttpResponse> refuse_stranger(
+        const proto::HttpRequestHead& head);
     void evict_from(int index);
     [[nodiscard]] bool is_running_on(int index) const;
 
@@ -103,6 +107,7 @@ private:
     proto::RouteTable routes_;
     FairShare unused_shares_;  // the ring numbers its callers there
     KeyRing keys_;
+    GuessGuard guesses_;
     std::unique_ptr<AdminSocket> socket_;
     std::unique_ptr<proto::HttpServer> unix_server_;
     std::unique_ptr<proto::HttpServer> tcp_server_;

@@ -17,6 +17,7 @@ struct Admission {
     KeyBudget::Share body;             // bytes that have come of it, or are announced to come
     WaitQueue::Arrival arrival_place;  // of generations, until the request has been read
     KeyBudget::Share pass;             // of what needs no queue, to its end
+    bool is_cut = false;               // its answer was broken off by us, for its replica's fault
 };
 
 /// The ticket of an accepted request, as admit() has left it; null for a refused one.

@@ -38,8 +38,6 @@ constexpr std::chrono::milliseconds kFirstLookEvery{5};
 /// After a hand-over a connection without a request has the grace of a drain for one more, and at
 /// least this long: its client may be sending at this moment.
 constexpr std::chrono::milliseconds kLastRequestMin{1'000};
-/// A certificate with fewer days to go is said in the log.
-constexpr int kCertificateDaysShort = 14;
 constexpr std::size_t kReportedErrorBytesMax = 512;
 
 /// Ends the process without destructors. Requests that still live are coroutines waiting in the
@@ -62,28 +60,11 @@ std::string copy_path(const Config& config, const char* name) {
     return config.last_good_dir.empty() ? "" : config.last_good_dir + "/" + name;
 }
 
-std::string days_left_text(int days) {
-    if (days < 0) return "WARNING: the certificate has ended, clients refuse it; replace it";
-    const std::string left = std::to_string(days) + " days left";
-    return days < kCertificateDaysShort ? "WARNING: only " + left + "; replace the certificate"
-                                        : left;
-}
-
-void warn_of_end(const proto::TlsContext& context, const std::string& path) {
-    const int days = context.days_left();
-    if (days >= kCertificateDaysShort) return;
-    spdlog::warn(
-        "event=certificate_ends days_left={} path={} fix=\"put a new one in its place and "
-        "reload\"",
-        days, path);
-}
-
 /// Throws with a sentence; null without a certificate.
 std::shared_ptr<const proto::TlsContext> load_tls(const Config& config) {
     if (config.tls_cert.empty()) return nullptr;
     auto context = proto::TlsContext::load(config.tls_cert, config.tls_key);
     if (!context) throw std::runtime_error(context.error());
-    warn_of_end(**context, config.tls_cert);
     return *context;
 }
 
@@ -140,6 +121,7 @@ App::App(const Config& config)
                 .keys = keys_,
                 .key_source = key_source_,
                 .admin_key_source = admin_key_source_,
+                .tls = tls_,
                 .hash_key = draw_key(),
                 .parse_pool = parse_pool_,
                 .server = server_,
@@ -312,6 +294,7 @@ asio::awaitable<void> App::begin() {
     if (has_let_go_ || is_leaving_) co_return;
     server_.start();
     if (admin_) admin_->start();
+    look_at_certificate(Clock::now());
     say_where_it_listens();
     if (launcher_link_) launcher_link_->tell(proto::RouterNews::kServing);
 }
@@ -324,7 +307,7 @@ void App::say_where_it_listens() const {
                              host + ":" + std::to_string(server_.port()) + "\n";
     proto::Outlet out(STDERR_FILENO);
     (void)out.add(line);
-    if (!out.flush_within(LogSink::kFarewell)) {
+    if (!out.flush_within(proto::kOutletFarewell)) {
         spdlog::debug("event=no_stderr");
     }
 }
@@ -339,6 +322,7 @@ bool App::holds_requests() const {
 asio::awaitable<void> App::tick() {
     for (;;) {
         const auto due = Clock::now() + kTickInterval;
+        dispatcher_.pauses().expect(due);
         ticker_.expires_at(due);
         const auto [error] = co_await ticker_.async_wait(asio::as_tuple(asio::use_awaitable));
         if (error) co_return;
@@ -346,14 +330,15 @@ asio::awaitable<void> App::tick() {
         spdlog::default_logger()->flush();  // what a slow reader of the log has left
         metrics_.loop_lag_seconds->Observe(std::chrono::duration<double>(now - due).count());
         metrics_.connections->Set(static_cast<double>(server_.stats().connections));
-        // Late by more than a second: this process was stopped, and all waits begin anew.
-        if (now - due > std::chrono::seconds(1)) {
+        // This process was stopped: nobody is to blame for that time.
+        if (const auto stop = dispatcher_.pauses().on_tick(now)) {
             spdlog::warn("event=was_stopped late_ms={}",
-                         std::chrono::duration_cast<std::chrono::milliseconds>(now - due).count());
-            set_.on_pause(now - due);
+                         std::chrono::duration_cast<std::chrono::milliseconds>(*stop).count());
+            set_.on_pause(*stop);
         }
         set_.tick(now);
         access_log_.tick(now);
+        look_at_certificate(now);
         if (admin_) admin_->tick(now);
         if (config_.ttft_max.count() > 0 || config_.total_max.count() > 0) {
             for (Generation* generation : services_.generations)
@@ -449,11 +434,25 @@ void App::reload_tls(proto::ReloadReport& report) {
         report.errors.push_back(proto::printable(error.what(), kReportedErrorBytesMax));
         return;
     }
+    certificate_watch_.begin_anew();
+    look_at_certificate(Clock::now());
     server_.set_tls(tls_);
     if (admin_) admin_->set_tls(tls_);
     metrics_.reloads.at(which)->Increment();
-    spdlog::info("event=reloaded subject=tls days_left={}", tls_->days_left());
-    report.done.push_back("tls: " + days_left_text(tls_->days_left()));
+    const int days = tls_->days_left(std::chrono::system_clock::now());
+    spdlog::info("event=reloaded subject=tls days_left={}", days);
+    report.done.push_back("tls: " + days_left_text(days));
+}
+
+void App::look_at_certificate(Clock::time_point now) {
+    if (tls_ == nullptr) return;
+    metrics_.set_certificate_end(tls_->ends_at());
+    const auto days = certificate_watch_.look(*tls_, now, std::chrono::system_clock::now());
+    if (!days) return;
+    spdlog::warn(
+        "event=certificate_ends days_left={} path={} fix=\"put a new one in its place and "
+        "reload\"",
+        *days, config_.tls_cert);
 }
 
 asio::awaitable<void> App::drain() {
@@ -470,9 +469,10 @@ asio::awaitable<void> App::drain() {
     while (is_in_grace())
         (void)co_await pause(kDrainLook);
     dispatcher_.start_draining();
-    const auto deadline = Clock::now() + config_.drain_deadline;
+    const PauseWatch& pauses = dispatcher_.pauses();
+    const auto deadline = pauses.awake(Clock::now()) + config_.drain_deadline;
     const auto& running = server_.stats().requests_running;
-    while (running > 0 && signals_seen_ == 1 && Clock::now() < deadline) {
+    while (running > 0 && signals_seen_ == 1 && pauses.awake(Clock::now()) < deadline) {
         (void)co_await pause(kDrainLook);
     }
     co_await leave();

@@ -24,6 +24,7 @@
 #include "proto/http_server.h"
 #include "router/access_log.h"
 #include "router/admin.h"
+#include "router/certificate.h"
 #include "router/config.h"
 #include "router/dispatcher.h"
 #include "router/generation.h"
@@ -66,6 +67,7 @@ private:
     void reload();
     void reload_keys(proto::ReloadReport& report);
     void reload_tls(proto::ReloadReport& report);
+    void look_at_certificate(Clock::time_point now);
     void check_exposure() const;
     void open_admin();
     void open_launcher_link();
@@ -89,6 +91,7 @@ private:
     KeySource key_source_;
     KeySource admin_key_source_;
     std::shared_ptr<const proto::TlsContext> tls_;  // null: clients speak without it
+    CertificateWatch certificate_watch_;
     KeyBudget scrapes_{kScrapesMax};
     Services services_;
     Handlers handlers_;

@@ -249,7 +249,9 @@ Config parse_command_line(int argc, const char* const* argv) {
     add_seconds(app, "--ping-s", config.ping, "Comment after this much silence in a stream");
     add_seconds(app, "--stream-idle-s", config.stream_idle,
                 "A stream without bytes from a replica without reports ends after this");
-    add_seconds(app, "--write-stall-s", config.write_stall, "A client that reads nothing is cut");
+    add_seconds(app, "--write-stall-s", config.write_stall,
+                "A client that reads nothing is cut, and a replica that does not end the head it "
+                "has begun");
     app.add_option("--unsent-bytes-max", config.unsent_bytes_max,
                    "Bytes of answers that clients have not taken, all together; beyond it the one "
                    "that has read nothing for the longest time is cut")

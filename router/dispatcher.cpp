@@ -91,9 +91,19 @@ Grant::~Grant() {
     if (!has_verdict_) judge(AttemptVerdict::kNeutral);
     dispatcher_->grants_.erase(place_);
     dispatcher_->ledger_.note_end(dispatch_id);
+    const bool was_key_full = dispatcher_->memory_.fair_share().is_at_limit(placement_->key());
+    const bool has_place = permit_.is_held();
     charge.release();
     permit_.release();
     placement_.reset();
+    if (has_place || was_key_full) dispatcher_->pump();
+}
+
+void Grant::give_back() {
+    if (!permit_.is_held()) return;
+    charge.release();
+    permit_.release();
+    placement_->end_big_prefill();
     dispatcher_->pump();
 }
 
@@ -210,7 +220,7 @@ asio::awaitable<tl::expected<std::unique_ptr<Grant>, proto::ApiError>> Dispatche
 }
 
 /// The time a request spent on a replica that failed it is no part of its wait.
-void Dispatcher::begin_wait(Ticket& ticket, Clock::time_point now) {
+void Dispatcher::begin_wait(Ticket& ticket, Clock::time_point now) const {
     if (!ticket.in_front) {
         ticket.waiting_since = ticket.arrival;
         return;
@@ -218,10 +228,20 @@ void Dispatcher::begin_wait(Ticket& ticket, Clock::time_point now) {
     const auto away = now - ticket.left_at;
     ticket.waiting_since += away;
     ticket.mode_since += away;
+    ticket.stopped_before = pauses_.stopped(now);  // a stop of that time is part of it
+}
+
+/// Nor is the time for which this process was stopped.
+void Dispatcher::forgive_stop(Ticket& ticket, Clock::time_point now) const {
+    const auto stopped = pauses_.stopped(now);
+    const auto length = stopped - std::exchange(ticket.stopped_before, stopped);
+    ticket.waiting_since += length;
+    ticket.mode_since += length;
 }
 
 void Dispatcher::start(const Decision& decision, Ticket& ticket, Waiter& waiter) {
     ticket.left_at = Clock::now();
+    forgive_stop(ticket, ticket.left_at);
     const Replica& replica = *set_.find(decision.replica->index);
     const bool is_trial = set_.mark_dispatch(replica.index);
     waiter.grant = std::make_unique<Grant>(*this, replica, ticket, decision,
@@ -255,6 +275,7 @@ FleetMode Dispatcher::mode_of(const Ticket& ticket, Clock::time_point now) const
 /// Why the request has waited long enough, or until when it may.
 std::optional<RejectReason> Dispatcher::overdue(Ticket& ticket, Clock::time_point now,
                                                 Clock::time_point& deadline) {
+    forgive_stop(ticket, now);
     learn_servers(ticket);
     if (!ticket.not_serving.empty() && !set_.is_model_known(ticket.model)) {
         return RejectReason::kModelGone;
@@ -345,6 +366,8 @@ Dispatcher::DoneOf Dispatcher::on_done(int index, const proto::DoneEvent& done,
     series.generation_tokens->Increment(static_cast<double>(done.generated));
     if (entry->running == nullptr) return DoneOf::kEnded;
     entry->running->generated_tokens = done.generated;
+    // All of the answer is on its way: a client that reads slowly keeps nobody from the place.
+    entry->running->give_back();
     return DoneOf::kRunning;
 }
 

@@ -29,6 +29,7 @@
 #include "router/estimator.h"
 #include "router/key_budget.h"
 #include "router/metrics.h"
+#include "router/pause_watch.h"
 #include "router/policy_memory.h"
 #include "router/replica_set.h"
 #include "router/wait_queue.h"
@@ -42,6 +43,7 @@ struct Waiter;
 /// coroutine, over all its attempts.
 struct Ticket {
     Clock::time_point arrival;
+    Clock::duration stopped_before{};  // as PauseWatch counts: later stops are no part of its wait
     int priority = 0;
     int sequences = 1;
     std::size_t body_bytes = 0;
@@ -91,6 +93,11 @@ public:
 
     /// Tokens generated in all, once the replica has reported the end.
     std::optional<std::int64_t> generated_tokens;
+
+    /// The replica has done its part: its place and what was charged are free for others, while
+    /// the client takes the rest of its answer. Until the end of the grant the key still has it
+    /// running. Idempotent.
+    void give_back();
 
     /// What the attempt says about the replica; the first word counts, none is neutral.
     void judge(AttemptVerdict verdict);
@@ -151,6 +158,9 @@ public:
     /// Replica `index` reported the end of a dispatch.
     DoneOf on_done(int index, const proto::DoneEvent& done, Estimator& estimator);
 
+    /// The stops of this process; whoever runs its tick tells of them.
+    PauseWatch& pauses() { return pauses_; }
+
     /// The bodies of all requests before their first answer byte.
     KeyBudget& bodies() { return bodies_; }
     /// A place for a request that needs no queue, of as many as may wait there.
@@ -174,7 +184,8 @@ public:
 
 private:
     friend class Grant;
-    static void begin_wait(Ticket& ticket, Clock::time_point now);
+    void forgive_stop(Ticket& ticket, Clock::time_point now) const;
+    void begin_wait(Ticket& ticket, Clock::time_point now) const;
     void learn_servers(Ticket& ticket) const;
     [[nodiscard]] FleetMode mode_of(const Ticket& ticket, Clock::time_point now) const;
     [[nodiscard]] std::optional<RejectReason> overdue(Ticket& ticket, Clock::time_point now,
@@ -201,6 +212,7 @@ private:
     KeyBudget passes_;  // requests
     std::list<Waiter*> waiters_;
     std::list<Grant*> grants_;
+    PauseWatch pauses_;
     FleetMode mode_ = FleetMode::kNone;
     std::uint64_t models_version_ = 0;  // that those who wait have heard of
     bool is_draining_ = false;

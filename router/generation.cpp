@@ -37,6 +37,7 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
       exchange_(exchange),
       job_(std::move(job)),
       ticket_{.arrival = job_.arrival,
+              .stopped_before = services.dispatcher.pauses().stopped(Clock::now()),
               .priority = job_.priority,
               .sequences = job_.sequences,
               .body_bytes = exchange.request().body.size(),
@@ -51,6 +52,7 @@ Generation::Generation(Services& services, proto::HttpExchange& exchange, Genera
       gauge_(services.metrics, Phase::kQueued),
       pinger_(exchange, job_.arrival, services.config.ping),
       trace_(trace_of(exchange.request().headers)),
+      stopped_before_(ticket_.stopped_before),
       fate_(exchange.executor()) {
     record_.trace_id = trace_.trace_id;
     record_.is_stream = job_.is_stream;
@@ -98,6 +100,9 @@ asio::awaitable<void> Generation::run_attempts() {
             if (cut_ == Cut::kNone) {
                 refusal.error = std::move(granted.error());
                 refusal.outcome = outcome_of(refusal.error.code);
+                if (refusal.error.code == proto::ErrorCode::kReplicaLost) {
+                    refusal = lost_answer();
+                }
             } else if (cut_ == Cut::kShutdown) {
                 refusal.error = services_.dispatcher.refuse(RejectReason::kDraining);
             }
@@ -134,7 +139,11 @@ asio::awaitable<void> Generation::run_attempts() {
 
 asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
     cancel_ = std::make_shared<proto::CancelHandle>();
-    grant.on_lost = [cancel = cancel_] { cancel->cancel(); };
+    has_hung_ = false;
+    grant.on_lost = [this, cancel = cancel_, instance = grant.replica] {
+        has_hung_ = services_.set.has_hung(instance);
+        cancel->cancel();
+    };
     grant.charge.mark_sent(Clock::now());
     proto::HttpClientRequest request = upstream_request(grant);
     request.on_sent = [this, since = Clock::now()] {
@@ -153,6 +162,7 @@ asio::awaitable<Generation::Next> Generation::attempt(Grant& grant) {
         if (response.error().kind == proto::ClientErrorKind::kRefused) {
             services_.set.on_gone(grant.replica.index, Clock::now());
         }
+        if (response.error().kind == proto::ClientErrorKind::kTimeout) has_hung_ = true;
         grant.judge(verdict_of(response.error(), cut_ != Cut::kNone));
         services_.on_suspicion(grant.replica.index);
         spdlog::warn("event=attempt_failed request_id={} replica={} dispatch={} kind={}",
@@ -188,6 +198,7 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
                 ->Increment();
             grant.judge(AttemptVerdict::kNeutral);  // 421: another instance is there
             count_attempt(grant, AttemptOutcome::kRefused);
+            ++failure_count_;
             ticket_.excluded.push_back(grant.replica);
             break;
         case AttemptResult::kBusy: {
@@ -218,6 +229,7 @@ asio::awaitable<bool> Generation::try_elsewhere(Grant& grant, proto::UpstreamRes
             lost_.push_back(grant.replica);
             services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kLost))->Increment();
             count_attempt(grant, AttemptOutcome::kLost);
+            ++failure_count_;
             ticket_.excluded.push_back(grant.replica);
             break;
     }
@@ -245,6 +257,8 @@ asio::awaitable<Generation::Next> Generation::after_failure(Grant& grant, Attemp
         co_return Next::kEnd;
     }
     ticket_.excluded.push_back(grant.replica);
+    ++failure_count_;
+    stall_count_ += has_hung_ ? 1 : 0;
     if (result == AttemptResult::kRefused) {
         services_.metrics.retries.at(static_cast<std::size_t>(RetryReason::kRefused))->Increment();
         count_attempt(grant, AttemptOutcome::kRefused);
@@ -259,10 +273,25 @@ asio::awaitable<Generation::Next> Generation::after_failure(Grant& grant, Attemp
         co_return Next::kAgain;
     }
     co_await pinger_.stop();
-    const proto::ApiError error(proto::ErrorCode::kReplicaLost,
-                                "The replica was lost before its first token.");
-    co_await answer_error(error, Outcome::kUpstreamError);
+    const CutAnswer answer = lost_answer();
+    co_await answer_error(answer.error, answer.outcome);
     co_return Next::kEnd;
+}
+
+/// Attempts are used up: what failed, and whether all of it was replicas that hung.
+Generation::CutAnswer Generation::lost_answer() const {
+    const bool is_one = failure_count_ == 1;
+    if (failure_count_ > 0 && stall_count_ == failure_count_) {
+        return {{proto::ErrorCode::kReplicaTimeout,
+                 is_one ? "The replica stopped working before its first token."
+                        : "Every replica that took this request stopped working before its first "
+                          "token."},
+                Outcome::kUpstreamStall};
+    }
+    return {{proto::ErrorCode::kReplicaLost,
+             is_one ? "The replica was lost before its first token."
+                    : "Every replica that took this request failed before its first token."},
+            Outcome::kUpstreamError};
 }
 
 /// The attempt may have been executed, so it is repeated within limits only. What a replica took
@@ -320,8 +349,9 @@ bool Generation::evict() {
 
 void Generation::check_time(Clock::time_point now) {
     const Config& config = services_.config;
-    const auto is_over = [now](Clock::time_point since, std::chrono::milliseconds limit) {
-        return limit.count() > 0 && now - since >= limit;
+    const auto stopped = services_.dispatcher.pauses().stopped(now) - stopped_before_;
+    const auto is_over = [now, stopped](Clock::time_point since, std::chrono::milliseconds limit) {
+        return limit.count() > 0 && now - since >= limit + stopped;
     };
     if (cut_ >= Cut::kTtftMax) return;
     if (is_over(job_.arrival, config.total_max)) {
@@ -382,8 +412,10 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
     gauge_.enter(Phase::kDecode);
     dispatched_at_.reset();
     record_.first_byte = now - job_.arrival;
-    if (job_.is_stream) record_.ttft = now - grant.selected_at;
-    services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
+    if (job_.is_stream) {  // the head of another answer comes with all of it
+        record_.ttft = now - grant.selected_at;
+        services_.metrics.time_to_first_token_seconds->Observe(seconds(*record_.first_byte));
+    }
     record_.prompt_tokens = header_number(response.headers, proto::kHeaderPromptTokens);
     record_.cached_tokens = std::min(header_number(response.headers, proto::kHeaderCachedTokens),
                                      record_.prompt_tokens);
@@ -400,23 +432,25 @@ void Generation::on_first_byte(Grant& grant, const proto::UpstreamResponse& resp
     grant.on_first_token(first, now);
 }
 
-proto::Headers Generation::head_for_client(const Grant& grant,
-                                           const proto::UpstreamResponse& response) const {
+proto::Headers Generation::head_for_client(const proto::UpstreamResponse& response) const {
     proto::Headers headers = answer_headers(response.headers);
     if (lacks_retry_after(response.status, headers)) {
         headers.add("retry-after", std::to_string(services_.dispatcher.computed_retry_after_s()));
     }
-    if (services_.config.decision_header) {
-        const auto queue_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-            record_.queued.value_or(Clock::duration::zero()));
-        headers.add(std::string(proto::kHeaderDecision),
-                    fmt::format("replica={}; reason={}; attempt={}; queue_ms={}; matched={}; "
-                                "expected_ttft_ms={:.0f}",
-                                grant.replica.index, name_of(grant.decision.reason),
-                                record_.attempts, queue_ms.count(), grant.decision.matched_tokens,
-                                1e3 * grant.decision.expected_ttft_s));
-    }
+    add_decision(headers);
     return headers;
+}
+
+/// The last decision, once there was one; errors of our own after an attempt have it too.
+void Generation::add_decision(proto::Headers& headers) const {
+    if (!services_.config.decision_header || !record_.replica) return;
+    const auto queue_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+        record_.queued.value_or(Clock::duration::zero()));
+    headers.add(std::string(proto::kHeaderDecision),
+                fmt::format("replica={}; reason={}; attempt={}; queue_ms={}; matched={}; "
+                            "expected_ttft_ms={:.0f}",
+                            *record_.replica, record_.reason, record_.attempts, queue_ms.count(),
+                            record_.matched_tokens, 1e3 * record_.expected_ttft_s));
 }
 
 /// The instance is down or gone, as far as its reports tell.
@@ -446,14 +480,26 @@ Outcome Generation::outcome_of(int status) const {
 void Generation::count_attempt(Grant& grant, AttemptOutcome outcome) {
     grant.judge(verdict_of(outcome));
     grant.series.upstream_requests.at(static_cast<std::size_t>(outcome))->Increment();
+    // What follows is between the client and us: however slowly it reads, others get the place.
+    grant.give_back();
+    running_on_.reset();
+    dispatched_at_.reset();
+}
+
+void Generation::free_body() {
+    body_.reset();
+    job_.body_share.release();
 }
 
 /// Sends an error in whichever form is still possible.
 asio::awaitable<void> Generation::answer_error(const proto::ApiError& error, Outcome outcome) {
     record_.outcome = outcome;
     record_.error = proto::error_info(error.code).name;
+    free_body();
     if (!exchange_.is_started()) {
-        (void)co_await exchange_.send(proto::error_response(error));
+        proto::HttpResponse response = proto::error_response(error);
+        add_decision(response.headers);
+        (void)co_await exchange_.send(std::move(response));
         co_return;
     }
     exchange_.close_after();

@@ -58,6 +58,7 @@ struct Services {
     const KeyRing& keys;
     KeySource& key_source;
     KeySource& admin_key_source;
+    const std::shared_ptr<const proto::TlsContext>& tls;  // in use; null: clients speak without
     SipKey hash_key;  // of this process, for the boundaries of prompts
     ParsePool& parse_pool;
     const proto::HttpServer& server;  // of the clients
@@ -124,17 +125,22 @@ private:
     boost::asio::awaitable<Next> after_failure(Grant& grant, AttemptResult result);
     boost::asio::awaitable<Next> relay_stream(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<Next> relay_whole(Grant& grant, proto::UpstreamResponse& response);
-    boost::asio::awaitable<AttemptOutcome> relay_long(proto::UpstreamResponse& response,
+    boost::asio::awaitable<AttemptOutcome> relay_long(Grant& grant,
+                                                      proto::UpstreamResponse& response,
                                                       proto::Headers headers, std::string held);
     boost::asio::awaitable<bool> try_elsewhere(Grant& grant, proto::UpstreamResponse& response);
     boost::asio::awaitable<void> end_broken_stream(bool is_stalled);
     void note_stream_end(Grant& grant, const StreamRelay& relay, std::int64_t events);
+    [[nodiscard]] CutAnswer broken_end(bool is_stalled);
+    AttemptOutcome cut_long_answer(const Grant& grant, bool is_stalled);
+    [[nodiscard]] bool is_given_up(const Grant& grant, Clock::time_point now,
+                                   Clock::time_point heard_at) const;
     boost::asio::awaitable<void> answer_error(const proto::ApiError& error, Outcome outcome);
     boost::asio::awaitable<void> answer_whole(proto::HttpResponse response);
 
     [[nodiscard]] proto::HttpClientRequest upstream_request(const Grant& grant);
-    [[nodiscard]] proto::Headers head_for_client(const Grant& grant,
-                                                 const proto::UpstreamResponse& response) const;
+    [[nodiscard]] proto::Headers head_for_client(const proto::UpstreamResponse& response) const;
+    void add_decision(proto::Headers& headers) const;
     [[nodiscard]] bool is_replica_lost(const Grant& grant) const { return has_died(grant.replica); }
     [[nodiscard]] Outcome outcome_of(int status) const;
     [[nodiscard]] Outcome outcome_of(proto::ErrorCode refusal) const;
@@ -142,12 +148,15 @@ private:
     void on_client_gone();
     void cut(Cut why);
     [[nodiscard]] CutAnswer cut_answer() const;
+    [[nodiscard]] CutAnswer lost_answer() const;
+    [[nodiscard]] std::chrono::milliseconds look_interval() const;
     [[nodiscard]] bool has_died(InstanceRef instance) const;
     boost::asio::awaitable<bool> learn_fate(Grant& grant);
     boost::asio::awaitable<bool> may_try_again(Grant& grant);
     void count_attempt(Grant& grant, AttemptOutcome outcome);
     [[nodiscard]] bool tells_ends(const Grant& grant) const;
     void account(Grant& grant, const std::optional<AnswerEnd>& end, std::int64_t events);
+    void free_body();
 
     Services& services_;
     proto::HttpExchange& exchange_;
@@ -156,11 +165,15 @@ private:
     std::shared_ptr<const std::string> body_;
     InflightGauge gauge_;
     Pinger pinger_;
-    TraceContext trace_;  // one for all attempts, also where it began here
+    TraceContext trace_;                    // one for all attempts, also where it began here
+    const Clock::duration stopped_before_;  // of this process, when the request came
     RequestRecord record_;
     std::shared_ptr<proto::CancelHandle> cancel_;  // of the attempt in progress
     std::optional<Clock::time_point> client_gone_at_;
     std::vector<InstanceRef> lost_;   // those that broke off with it
+    int failure_count_ = 0;           // attempts that came to nothing, refusals for lack of room
+    int stall_count_ = 0;             // not counted; of them those whose replica hung
+    bool has_hung_ = false;           // the replica of the attempt in progress
     boost::asio::steady_timer fate_;  // runs while a look at a broken replica is awaited
     int busy_count_ = 0;
     Cut cut_ = Cut::kNone;

@@ -45,7 +45,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
     auto heard_at = Clock::now();
     auto pinged_at = heard_at;
     for (;;) {
-        const auto patience = relay.has_ended() ? kTailWait : services_.config.ping;
+        const auto patience = relay.has_ended() ? kTailWait : look_interval();
         const proto::ReadResult read = co_await response.read_some(patience);
         if (client_gone_at_) {
             count_attempt(grant, AttemptOutcome::kAborted);
@@ -59,8 +59,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             if (is_first) {
                 grant.on_lost = {};  // from here on a broken connection tells
                 co_await pinger_.stop();
-                body_.reset();
-                job_.body_share.release();
+                free_body();
             } else {
                 services_.metrics.event_gap_seconds->Observe(seconds(now - heard_at));
             }
@@ -77,7 +76,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             } else if (exchange_.is_started()) {  // by an event before, or by a ping
                 is_there = co_await exchange_.write(events);
             } else {
-                proto::Headers head = head_for_client(grant, response);
+                proto::Headers head = head_for_client(response);
                 is_there = co_await exchange_.start_stream(200, std::move(head), events);
             }
             services_.metrics.overhead_seconds.at(static_cast<std::size_t>(Stage::kRelay))
@@ -89,9 +88,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             co_return Next::kEnd;
         }
         if (read.status == proto::ReadStatus::kTimeout && !relay.has_ended()) {
-            const bool is_stalled =
-                now - heard_at >= services_.config.stream_idle && is_replica_lost(grant);
-            if (!is_stalled) {
+            if (!is_given_up(grant, now, heard_at)) {
                 const bool is_ping_due = now - pinged_at >= services_.config.ping;
                 if (has_begun && relay.is_at_boundary() && is_ping_due) {
                     pinged_at = now;
@@ -101,6 +98,10 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
             }
         }
         if (relay.has_ended()) {
+            if (read.status == proto::ReadStatus::kError &&
+                read.error.kind == proto::ClientErrorKind::kMalformed) {
+                grant.judge(AttemptVerdict::kFault);  // the client has all of it nevertheless
+            }
             note_stream_end(grant, relay, event_count);
             (void)co_await exchange_.finish();
             co_return Next::kEnd;
@@ -108,6 +109,7 @@ asio::awaitable<Generation::Next> Generation::relay_stream(Grant& grant,
         // The replica broke off, or fell silent and is down.
         const bool is_stalled = read.status == proto::ReadStatus::kTimeout;
         if (!is_stalled) services_.on_suspicion(grant.replica.index);
+        if (is_stalled) has_hung_ = true;
         if (!has_begun) co_return co_await after_failure(grant, AttemptResult::kLost);
         response.close();
         count_attempt(grant, cut_ != Cut::kNone ? AttemptOutcome::kAborted : AttemptOutcome::kLost);
@@ -127,7 +129,25 @@ void Generation::note_stream_end(Grant& grant, const StreamRelay& relay, std::in
     if (is_ok && !tells_ends(grant)) account(grant, end_of_stream(relay.last_events()), events);
 }
 
+/// Nothing has come for too long from a replica that is down. Where only the connection is at
+/// fault it tells by itself, and a replica that lives may take its time.
+bool Generation::is_given_up(const Grant& grant, Clock::time_point now,
+                             Clock::time_point heard_at) const {
+    return now - heard_at >= services_.config.stream_idle && is_replica_lost(grant);
+}
+
+/// How often a silent answer is looked at.
+std::chrono::milliseconds Generation::look_interval() const {
+    return std::min(services_.config.ping, services_.config.stream_idle);
+}
+
 asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
+    const CutAnswer end = broken_end(is_stalled);
+    co_await answer_error(end.error, end.outcome);
+}
+
+/// Why an answer that has begun ends here; counted and said in the log.
+Generation::CutAnswer Generation::broken_end(bool is_stalled) {
     CutAnswer end = cut_answer();
     if (cut_ == Cut::kNone) {
         end.error = proto::ApiError(
@@ -145,7 +165,7 @@ asio::awaitable<void> Generation::end_broken_stream(bool is_stalled) {
                      exchange_.request().request_id, record_.replica.value_or(-1),
                      proto::error_info(end.error.code).name);
     }
-    co_await answer_error(end.error, end.outcome);
+    return end;
 }
 
 asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
@@ -162,15 +182,16 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
         if (read.status == proto::ReadStatus::kTimeout && !is_replica_lost(grant)) continue;
         if (read.status != proto::ReadStatus::kData) {
             services_.on_suspicion(grant.replica.index);
+            if (services_.set.has_hung(grant.replica)) has_hung_ = true;
             response.close();
             co_return co_await after_failure(grant, AttemptResult::kLost);
         }
         held.append(read.data);
         if (held.size() > services_.config.answer_hold_bytes) {
             grant.on_lost = {};
-            proto::Headers head = head_for_client(grant, response);
+            proto::Headers head = head_for_client(response);
             const AttemptOutcome outcome =
-                co_await relay_long(response, std::move(head), std::move(held));
+                co_await relay_long(grant, response, std::move(head), std::move(held));
             count_attempt(grant, outcome);
             co_return Next::kEnd;
         }
@@ -183,16 +204,20 @@ asio::awaitable<Generation::Next> Generation::relay_whole(Grant& grant,
                                                  : AttemptOutcome::kLost);
     if (response.status == 200 && !tells_ends(grant)) account(grant, end_of_whole(held), 0);
     co_await pinger_.stop();
-    proto::HttpResponse answer(response.status, head_for_client(grant, response), std::move(held));
+    free_body();  // the client may take its time over the answer
+    proto::HttpResponse answer(response.status, head_for_client(response), std::move(held));
     co_await answer_whole(std::move(answer));
     co_return Next::kEnd;
 }
 
 /// An answer too long to hold: passed on as it comes; a break shows as a cut body.
-asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& response,
+asio::awaitable<AttemptOutcome> Generation::relay_long(Grant& grant,
+                                                       proto::UpstreamResponse& response,
                                                        proto::Headers headers, std::string held) {
     co_await pinger_.stop();
+    free_body();
     if (exchange_.is_started()) {  // it was to be a stream, and pings were sent
+        exchange_.on_disconnect({});
         exchange_.abort();
         record_.outcome = Outcome::kUpstreamError;
         co_return AttemptOutcome::kLost;
@@ -200,21 +225,26 @@ asio::awaitable<AttemptOutcome> Generation::relay_long(proto::UpstreamResponse& 
     bool is_there = co_await exchange_.start_stream(response.status, std::move(headers));
     if (is_there) is_there = co_await exchange_.write(held);
     proto::free_string(held);
-    body_.reset();
-    job_.body_share.release();
+    auto heard_at = Clock::now();
+    const auto patience = look_interval();
     while (is_there) {
-        const proto::ReadResult read = co_await response.read_some(std::chrono::milliseconds{0});
+        const proto::ReadResult read = co_await response.read_some(patience);
         if (client_gone_at_) break;
+        const auto now = Clock::now();
         if (read.status == proto::ReadStatus::kData) {
             is_there = co_await exchange_.write(read.data);
+            heard_at = Clock::now();
         } else if (read.status == proto::ReadStatus::kEnd) {
             record_.outcome = outcome_of(response.status);
+            grant.give_back();
             (void)co_await exchange_.finish();
             co_return AttemptOutcome::kOk;
+        } else if (read.status == proto::ReadStatus::kTimeout &&
+                   !is_given_up(grant, now, heard_at)) {
+            continue;
         } else {
-            record_.outcome = cut_ != Cut::kNone ? cut_answer().outcome : Outcome::kUpstreamError;
-            exchange_.abort();
-            co_return AttemptOutcome::kLost;
+            const bool is_stalled = read.status == proto::ReadStatus::kTimeout;
+            co_return cut_long_answer(grant, is_stalled);
         }
     }
     on_client_gone();
@@ -240,6 +270,17 @@ void Generation::account(Grant& grant, const std::optional<AnswerEnd>& end, std:
         .generated = said.generated_tokens.value_or(events),
         .reason = said.finish_reason};
     (void)services_.dispatcher.on_done(grant.replica.index, done, services_.estimator);
+}
+
+/// What has no events has no place for an error: the body ends without its last chunk.
+AttemptOutcome Generation::cut_long_answer(const Grant& grant, bool is_stalled) {
+    const CutAnswer end = broken_end(is_stalled);
+    if (!is_stalled) services_.on_suspicion(grant.replica.index);
+    record_.outcome = end.outcome;
+    record_.error = proto::error_info(end.error.code).name;
+    exchange_.on_disconnect({});  // it is we who go
+    exchange_.abort();
+    return cut_ != Cut::kNone ? AttemptOutcome::kAborted : AttemptOutcome::kLost;
 }
 
 asio::awaitable<void> Generation::answer_whole(proto::HttpResponse response) {

@@ -7,8 +7,9 @@
 namespace router {
 
 void LogSink::say_farewell() {
+    say_repeated(repeats_.take_all_counts());
     write_out();
-    (void)outlet_.flush_within(kFarewell);
+    (void)outlet().flush_within(proto::kOutletFarewell);
 }
 
 void LogSink::tell_dropped(std::function<void(std::uint64_t)> on_dropped) {
@@ -22,10 +23,15 @@ void LogSink::batch_on(std::optional<boost::asio::any_io_executor> loop) {
 }
 
 void LogSink::sink_it_(const spdlog::details::log_msg& message) {
+    const bool is_urgent = message.level >= spdlog::level::warn;
+    if (is_urgent && message.level < spdlog::level::critical) {
+        const auto now = LogLimiter::Clock::now();
+        say_repeated(repeats_.take_counts(now));
+        if (!repeats_.admit({message.payload.data(), message.payload.size()}, now)) return;
+    }
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
     batch_.append(line.data(), line.size());
-    const bool is_urgent = message.level >= spdlog::level::warn;
     if (!loop_ || is_urgent || batch_.size() >= kBatchBytesMax) {
         write_out();
         return;
@@ -41,25 +47,22 @@ void LogSink::sink_it_(const spdlog::details::log_msg& message) {
 }
 
 void LogSink::write_out() {
-    if (!batch_.empty()) {
-        (void)outlet_.add(batch_);
-        batch_.clear();
-    }
-    if (outlet_.flush()) say_dropped();
-    const std::uint64_t dropped = outlet_.dropped_total();
+    put(batch_);
+    batch_.clear();
+    const std::uint64_t dropped = outlet().dropped_total();
     if (dropped != told_total_ && on_dropped_) on_dropped_(dropped - told_total_);
     told_total_ = dropped;
 }
 
-/// The reader is back, as far as one can tell; should this line fail, it is one of the dropped.
-void LogSink::say_dropped() {
-    const std::uint64_t dropped = outlet_.take_dropped();
-    if (dropped == 0) return;
-    const std::string text = "event=log_resumed lines_dropped=" + std::to_string(dropped);
+void LogSink::say_repeated(const std::vector<std::string>& lines) {
+    for (const std::string& text : lines)
+        batch_ += warning_line(text);
+}
+
+std::string LogSink::warning_line(const std::string& text) {
     spdlog::memory_buf_t line;
     formatter_->format({"router", spdlog::level::warn, text}, line);
-    (void)outlet_.add({line.data(), line.size()});
-    (void)outlet_.flush();
+    return {line.data(), line.size()};
 }
 
 }  // namespace router

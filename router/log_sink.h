@@ -2,34 +2,36 @@
 // two lines per request would otherwise be two system calls per request.
 //
 // A warning or worse takes all lines before it along at once, and so does a batch that has grown to
-// kBatchBytesMax: what a process says last is what one wants to read. No write waits for a reader:
-// what he does not take waits, and beyond proto::kOutletBytesMax it is dropped and counted; when he
-// reads again, a line says how many are missing. Decision thread only.
+// kBatchBytesMax: what a process says last is what one wants to read. Warnings that repeat are
+// thinned out and counted (log_limiter.h). No write waits for a reader (proto/outlet_sink.h).
+// Decision thread only.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <spdlog/details/null_mutex.h>
-#include <spdlog/sinks/base_sink.h>
 
-#include "proto/outlet.h"
+#include "proto/outlet_sink.h"
+#include "router/log_limiter.h"
 
 namespace router {
 
-class LogSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+class LogSink : public proto::OutletSink<spdlog::details::null_mutex> {
 public:
     static constexpr std::size_t kBatchBytesMax = std::size_t{64} << 10;
-    /// What a slow reader gets at the end of the process.
-    static constexpr std::chrono::milliseconds kFarewell{500};
 
-    explicit LogSink(int fd) : outlet_(fd) {}
-    ~LogSink() override { say_farewell(); }
+    explicit LogSink(int fd) : OutletSink(fd, "router") {}
+    ~LogSink() override {
+        say_repeated(repeats_.take_all_counts());
+        write_out();
+    }
 
     /// Writes what waits, with patience for a slow reader.
     void say_farewell();
@@ -41,13 +43,17 @@ public:
 
 protected:
     void sink_it_(const spdlog::details::log_msg& message) override;
-    void flush_() override { write_out(); }
+    void flush_() override {
+        say_repeated(repeats_.take_counts(LogLimiter::Clock::now()));
+        write_out();
+    }
 
 private:
     void write_out();
-    void say_dropped();
+    void say_repeated(const std::vector<std::string>& lines);
+    [[nodiscard]] std::string warning_line(const std::string& text);
 
-    proto::Outlet outlet_;
+    LogLimiter repeats_;
     std::string batch_;
     bool is_scheduled_ = false;
     std::optional<boost::asio::any_io_executor> loop_;

@@ -1,8 +1,11 @@
 #include "router/metrics.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <prometheus/text_serializer.h>
+
+#include "proto/process_series.h"
 
 namespace router {
 namespace {
@@ -133,7 +136,7 @@ void Metrics::make_own_series() {
              kRejectNames, rejected);
     time_to_first_token_seconds.emplace(make.histograms("time_to_first_token_seconds",
                                                         "Time from arrival to the first answer "
-                                                        "byte.")
+                                                        "byte, of streams.")
                                             .Add({}, kFirstTokenBuckets));
     request_seconds =
         &make.histograms("request_seconds", "Time from arrival to the end of the answer.")
@@ -162,8 +165,8 @@ void Metrics::make_own_series() {
     cancel_seconds = &make.histograms("cancel_seconds",
                                       "Time from the client's leaving to the upstream's close.")
                           .Add({}, kCancelBuckets);
-    add_each(make.counters("stream_errors_total", "Streams ended by an error event."), "reason",
-             kStreamErrorNames, stream_errors);
+    add_each(make.counters("stream_errors_total", "Answers that broke off after their first byte."),
+             "reason", kStreamErrorNames, stream_errors);
     std::array<prometheus::Histogram*, kStageCount> overhead{};
     add_each(make.histograms("overhead_seconds", "The router's own time, by stage."), "stage",
              kStageNames, overhead, kOverheadBuckets);
@@ -197,6 +200,11 @@ void Metrics::make_own_series() {
         gate_rejected.at(i) =
             &gate_family.Add({{"reason", std::string(proto::gate_reason_name(reason))}});
     }
+    auto& admin_family =
+        make.counters("admin_refused_total",
+                      "Requests on the admin's TCP port refused for their key, by reason.");
+    admin_wrong_keys = &admin_family.Add({{"reason", "wrong_key"}});
+    admin_shut_out = &admin_family.Add({{"reason", "shut_out"}});
     slow_client_aborts =
         &make.counters("slow_client_aborts_total", "Clients cut since they read nothing.").Add({});
     auto& reload_family =
@@ -227,11 +235,23 @@ void Metrics::make_families() {
     state_family_ = &make.gauges("replica_state", "1 for the state the replica is in.");
     status_age_family_ = &make.gauges("status_age_seconds", "Age of the replica's last report.");
     status_fallback_family_ =
-        &make.counters("status_fallback_total", "Polls because the status stream was silent.");
+        &make.counters("status_fallback_total",
+                       "Polls because the status stream was silent, had ended or was refused.");
     breaker_state_family_ =
         &make.gauges("breaker_state", "Breaker of the replica: 0 closed, 1 half-open, 2 open.");
     breaker_transitions_family_ =
         &make.counters("breaker_transitions_total", "Changes of the breaker, by its new state.");
+}
+
+void Metrics::set_certificate_end(std::chrono::system_clock::time_point end) {
+    if (certificate_end_ == nullptr) {
+        certificate_end_ =
+            &Maker{*registry_}
+                 .gauges("tls_certificate_end_timestamp_seconds",
+                         "When the certificate that clients see ends, seconds since 1970.")
+                 .Add({});
+    }
+    certificate_end_->Set(std::chrono::duration<double>(end.time_since_epoch()).count());
 }
 
 ReplicaSeries& Metrics::replica(int index) {
@@ -351,7 +371,17 @@ void Metrics::count_request(Endpoint endpoint, int status, Outcome outcome) {
 }
 
 std::string Metrics::text() const {
-    return prometheus::TextSerializer().Serialize(registry_->Collect());
+    std::vector<prometheus::MetricFamily> families = registry_->Collect();
+    for (const proto::ProcessSeries& series : proto::process_series()) {
+        prometheus::MetricFamily& family = families.emplace_back();
+        family.name = series.name;
+        family.help = series.help;
+        family.type =
+            series.is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+        prometheus::ClientMetric& metric = family.metric.emplace_back();
+        metric.gauge.value = metric.counter.value = series.value;
+    }
+    return prometheus::TextSerializer().Serialize(families);
 }
 
 InflightGauge::InflightGauge(Metrics& metrics, Phase phase) : metrics_(metrics), phase_(phase) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -137,6 +138,12 @@ public:
     /// Requests of `endpoint` that ended like this so far, whatever their status.
     [[nodiscard]] double requests_total(Endpoint endpoint, Outcome outcome) const;
 
+    /// When the certificate that clients see ends; without one there is no such series.
+    void set_certificate_end(std::chrono::system_clock::time_point end);
+    /// Requests on the admin's TCP port refused for their key.
+    prometheus::Counter* admin_wrong_keys = nullptr;
+    prometheus::Counter* admin_shut_out = nullptr;
+
     /// Prometheus text of all series.
     [[nodiscard]] std::string text() const;
 
@@ -178,8 +185,9 @@ private:
                                                   Outcome outcome);
 
     // Status codes we answer with are few; one slot each, the last for any other.
-    static constexpr std::array<int, 20> kCodes = {200, 204, 400, 401, 404, 405, 408, 413, 415, 417,
-                                                   421, 429, 431, 499, 500, 501, 502, 503, 504, 0};
+    static constexpr std::array<int, 22> kCodes = {200, 204, 400, 401, 404, 405, 408, 409,
+                                                   413, 415, 417, 421, 429, 431, 499, 500,
+                                                   501, 502, 503, 504, 505, 0};
     void make_own_series();
     void make_families();
     void lead_nowhere(ReplicaSeries& series);
@@ -193,6 +201,7 @@ private:
     prometheus::Family<prometheus::Counter>* upstream_requests_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* upstream_inflight_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* upstream_connections_family_ = nullptr;
+    prometheus::Gauge* certificate_end_ = nullptr;
     prometheus::Family<prometheus::Counter>* decisions_family_ = nullptr;
     prometheus::Family<prometheus::Counter>* affinity_tokens_family_ = nullptr;
     prometheus::Family<prometheus::Gauge>* up_family_ = nullptr;

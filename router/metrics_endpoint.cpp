@@ -74,6 +74,7 @@ struct Gathering {
     explicit Gathering(const asio::any_io_executor& executor) : done(executor) {}
 
     std::map<int, std::string> texts;
+    std::vector<int> asked;
     std::list<std::shared_ptr<proto::CancelHandle>> cancels;
     std::size_t pending = 0;
     asio::steady_timer done;  // the limit; cancelled when nothing is pending
@@ -141,6 +142,7 @@ asio::awaitable<void> serve_all_metrics(Services& services, proto::HttpExchange&
         const auto& cancel =
             gathering->cancels.emplace_back(std::make_shared<proto::CancelHandle>());
         ++gathering->pending;
+        gathering->asked.push_back(index);
         asio::co_spawn(executor, fetch(services, gathering, index, replica.endpoint, cancel),
                        [](std::exception_ptr) {});  // a text that fails is absent
     }
@@ -151,6 +153,12 @@ asio::awaitable<void> serve_all_metrics(Services& services, proto::HttpExchange&
     for (const auto& cancel : gathering->cancels)
         cancel->cancel();
     refresh_gauges(services);
+    for (const int index : gathering->asked) {
+        // What is absent below is not up, whatever its last report said.
+        const bool is_known = services.set.find(index) != nullptr;
+        if (is_known && !gathering->texts.contains(index))
+            services.metrics.replica(index).up->Set(0);
+    }
     std::vector<std::string> texts = {services.metrics.text()};
     for (auto& [index, text] : gathering->texts)
         texts.push_back(std::move(text));

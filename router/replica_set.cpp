@@ -236,6 +236,7 @@ void ReplicaSet::on_pause(Clock::duration length) {
         replica.status_at += length;
         replica.watched_since += length;
         replica.step_changed_at += length;
+        if (replica.drain_asked_at) *replica.drain_asked_at += length;
     }
 }
 
@@ -378,6 +379,11 @@ FleetMode ReplicaSet::mode_for(const std::string& model, Clock::time_point now) 
     return mode;
 }
 
+bool ReplicaSet::has_hung(InstanceRef instance) const {
+    const auto at = replicas_.find(instance.index);
+    return at != replicas_.end() && at->second.life == instance.life && at->second.is_hung;
+}
+
 int ReplicaSet::slots_total() const {
     int slots = 0;
     for (const auto& [index, replica] : replicas_) {
@@ -443,10 +449,20 @@ void ReplicaSet::refresh(Replica& replica, Clock::time_point now) {
     ++models_version_;
     replica.state = state;
     replica.state_since = now;
+    replica.is_hung = state == ReplicaState::kDown && has_stopped_answering(replica, now);
     if (state == ReplicaState::kReady && !replica.ready_since) replica.ready_since = now;
     keep_a_way_in();
     if (is_lost && on_lost && replica.account) on_lost(replica, replica.account);
     if (on_change) on_change();
+}
+
+/// Why a replica that is DOWN is so: it was not told, nor seen, to be gone.
+bool ReplicaSet::has_stopped_answering(const Replica& replica, Clock::time_point now) const {
+    const bool is_told =
+        replica.is_announced && state_by_announcement(replica.announced).has_value();
+    if (is_told || replica.is_gone || replica.same_as || !replica.status) return false;
+    return now - replica.status_at >= limits_.silence_down ||
+           (replica.status->running > 0 && now - replica.step_changed_at >= limits_.step_stall);
 }
 
 ReplicaState ReplicaSet::derive_state(const Replica& replica, Clock::time_point now) const {
@@ -492,6 +508,7 @@ void ReplicaSet::start_instance(Replica& replica, const std::string& instance,
     replica.is_gone = false;
     replica.is_info_missing = false;
     ++models_version_;
+    replica.is_hung = false;
     replica.saturated_until.reset();
     replica.saturated_at.reset();
     replica.watched_since = now;

@@ -72,8 +72,9 @@ struct Replica {
     std::optional<std::uint64_t> seq;  // of the last report; none when a new stream counts anew
     Clock::time_point watched_since;   // when reports began to be due
     Clock::time_point step_changed_at;
-    bool has_stream = false;     // its status stream is open: it tells the ends of dispatches
-    bool is_gone = false;        // refused us; cleared by a report
+    bool has_stream = false;  // its status stream is open: it tells the ends of dispatches
+    bool is_gone = false;     // refused us; cleared by a report
+    bool is_hung = false;     // DOWN because it fell silent or made no step, and not for being gone
     std::optional<int> same_as;  // it is that replica's process by another address: no new work
     std::optional<Clock::time_point> saturated_until;
     std::optional<Clock::time_point> saturated_at;
@@ -184,6 +185,9 @@ public:
     [[nodiscard]] int slots_total() const;
     /// Tokens and rates of READY replicas, for Retry-After; the queue's own come on top.
     [[nodiscard]] Backlog backlog() const;
+    /// Whether this instance is DOWN with its process still there, as far as anybody can tell: it
+    /// fell silent or made no step.
+    [[nodiscard]] bool has_hung(InstanceRef instance) const;
     /// Seconds until the first replica is expected, from the launcher; 0 = unknown.
     [[nodiscard]] int eta_s() const;
     [[nodiscard]] std::int64_t context_tokens_max() const;
@@ -222,6 +226,7 @@ private:
     [[nodiscard]] ReplicaState observed_state(const Replica& replica, Clock::time_point now) const;
     [[nodiscard]] ReplicaState derive_state(const Replica& replica, Clock::time_point now) const;
     void start_instance(Replica& replica, const std::string& instance, Clock::time_point now);
+    [[nodiscard]] bool has_stopped_answering(const Replica& replica, Clock::time_point now) const;
     [[nodiscard]] bool is_past_slow_start(const Replica& replica, Clock::time_point now) const;
     [[nodiscard]] int usable_slots(const Replica& replica, int slots, Clock::time_point now) const;
 

@@ -6,6 +6,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
@@ -22,8 +23,13 @@ constexpr std::chrono::milliseconds kReconnectFirst{100};
 constexpr std::chrono::milliseconds kReconnectMax{1'000};
 constexpr std::chrono::milliseconds kPollInterval{1'000};
 constexpr std::size_t kStatusBytesMax = std::size_t{64} << 10;
+/// Ends of dispatches, each with lines for the log, that are taken in one piece: under load dozens
+/// come at once, and what streams bring waits meanwhile.
+constexpr int kEndsPerTurn = 4;
 constexpr std::size_t kInfoBytesMax = std::size_t{1} << 20;
-constexpr int kInfoTriesMax = 5;
+// /info that does not come is asked for again ever more rarely: a replica without it still serves.
+constexpr std::chrono::milliseconds kInfoPauseFirst{50};
+constexpr std::chrono::milliseconds kInfoPauseMax{30'000};
 
 }  // namespace
 
@@ -35,8 +41,9 @@ struct StatusFollower::Watch {
     asio::steady_timer wake;
     std::shared_ptr<proto::CancelHandle> cancel;
     std::string stream_instance;  // whose stream is open
-    int info_tries = 0;           // for the instance `info_instance`
-    std::string info_instance;
+    std::string info_instance;    // whose /info was asked for last
+    Clock::time_point info_due;   // and not again before this
+    std::chrono::milliseconds info_pause{0};
     bool is_forgotten = false;
 };
 
@@ -115,7 +122,10 @@ asio::awaitable<void> StatusFollower::run(std::shared_ptr<Watch> watch) {
             if (is_over(*watch)) break;
             if (had_report) pause = kReconnectFirst;
             // The stream ended or never began: one look tells a restart from a hiccup.
-            if (is_wanted(watch->index)) (void)co_await poll(*watch);
+            if (is_wanted(watch->index)) {
+                const bool is_heard = co_await poll(*watch);
+                if (is_heard && !is_over(*watch)) co_await read_info(*watch);
+            }
             watch->wake.expires_after(pause);
             pause = std::min(2 * pause, kReconnectMax);
         } else {
@@ -168,7 +178,6 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
             // The stream is open and silent. A replica that still answers polls is alive; the
             // stream itself gets until silence_down, then it is opened anew.
             if (Clock::now() - heard_at >= config_.silence_down) co_return had_report;
-            metrics_.replica(watch.index).status_fallback->Increment();
             (void)co_await poll(watch);
             timeout = kPollInterval;
             continue;
@@ -177,10 +186,14 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
         heard_at = Clock::now();
         timeout = config_.status_silence;
         decoder.feed(read.data);
+        int ends = 0;
         while (const std::optional<proto::SseEvent> event = decoder.next()) {
             if (event->name == "done") {
                 const auto done = proto::parse_done_event(event->data);
                 if (done && on_done) on_done(watch.index, *done);
+                if (++ends % kEndsPerTurn != 0) continue;
+                co_await asio::post(executor_, asio::use_awaitable);
+                if (is_over(watch)) co_return had_report;
             } else if (event->name == "status" || event->name.empty()) {
                 if (!take_report(watch, event->data)) co_return had_report;
                 had_report = true;
@@ -208,6 +221,7 @@ bool StatusFollower::take_report(Watch& watch, const std::string& json) {
 asio::awaitable<bool> StatusFollower::poll(Watch& watch) {
     const Replica* replica = set_.find(watch.index);
     const proto::Endpoint endpoint = replica->endpoint;
+    metrics_.replica(watch.index).status_fallback->Increment();
     proto::HttpClientRequest request = get(watch, "/internal/status");
     request.cancel = nullptr;
     auto response = co_await client_.request(endpoint, std::move(request));
@@ -230,9 +244,11 @@ asio::awaitable<void> StatusFollower::read_info(Watch& watch) {
     const std::string instance = replica->instance();
     if (replica->state != ReplicaState::kReady) co_return;
     if (replica->info && replica->info->instance == instance) co_return;
-    if (std::exchange(watch.info_instance, instance) != instance) watch.info_tries = 0;
-    if (watch.info_tries >= kInfoTriesMax) co_return;
-    ++watch.info_tries;
+    const bool is_new = std::exchange(watch.info_instance, instance) != instance;
+    const auto now = Clock::now();
+    if (!is_new && now < watch.info_due) co_return;
+    watch.info_pause = is_new ? kInfoPauseFirst : std::min(2 * watch.info_pause, kInfoPauseMax);
+    watch.info_due = now + watch.info_pause;
     const proto::Endpoint endpoint = replica->endpoint;
     std::string texts[2];
     const char* targets[2] = {"/info", "/v1/models"};

@@ -3,7 +3,8 @@
 // One coroutine per replica: connect, read events, feed the replica set. When the stream is silent
 // for `status_silence` it polls /internal/status once per second beside it; when the stream ends it
 // polls once at once: refused, or closed without a byte, means the replica is gone. Between
-// attempts it waits 100 ms, doubling to 1 s.
+// attempts it waits 100 ms, doubling to 1 s: a replica without a stream is known by these polls.
+// /info that fails is asked for again after later reports, 50 ms and doubling to 30 s apart.
 // Decision thread only.
 #pragma once
 

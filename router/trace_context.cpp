@@ -39,6 +39,18 @@ std::string random_digits() {
     return text;
 }
 
+/// Several fields are one list, in their order. Empty when there is none or it is too long.
+std::string whole_tracestate(const proto::Headers& headers) {
+    std::string whole;
+    for (const proto::Headers::Field& field : headers) {
+        if (!proto::equal_no_case(field.name, "tracestate") || field.value.empty()) continue;
+        if (!whole.empty()) whole += ',';
+        whole += field.value;
+        if (whole.size() > kTracestateBytesMax) return {};
+    }
+    return whole;
+}
+
 }  // namespace
 
 std::optional<TraceContext> parse_traceparent(std::string_view text) {
@@ -75,10 +87,9 @@ std::string make_traceparent(const TraceContext& trace) {
 
 void add_trace(proto::Headers& upstream, const TraceContext& trace, const proto::Headers& client) {
     upstream.add("traceparent", make_traceparent(trace));
-    const std::string_view state = client.get("tracestate");
-    if (trace.is_from_client && !state.empty() && state.size() <= kTracestateBytesMax) {
-        upstream.add("tracestate", std::string(state));
-    }
+    if (!trace.is_from_client) return;
+    std::string state = whole_tracestate(client);
+    if (!state.empty()) upstream.add("tracestate", std::move(state));
 }
 
 }  // namespace router

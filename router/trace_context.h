@@ -29,8 +29,9 @@ struct TraceContext {
 /// The header of one upstream request: the same trace, a new span id.
 [[nodiscard]] std::string make_traceparent(const TraceContext& trace);
 
-/// Puts the trace into the headers of an upstream request; the client's `tracestate` (up to 512
-/// bytes, a longer one is dropped, not cut) goes with the trace it belongs to.
+/// Puts the trace into the headers of an upstream request; the client's `tracestate` (its fields
+/// joined by commas, up to 512 bytes, a longer one is dropped, not cut) goes with the trace it
+/// belongs to.
 void add_trace(proto::Headers& upstream, const TraceContext& trace, const proto::Headers& client);
 
 }  // namespace router

@@ -12,8 +12,8 @@ namespace {
 
 /// The pages are one whole context at least, and a whole one for each sequence at most, unless
 /// their number is given.
-void say_memory(const ServerOptions& options) {
-    const std::optional<MemoryPlan> plan = plan_without_limit(options);
+void say_memory(const ServerOptions& options, const ModelHead& head) {
+    const std::optional<MemoryPlan> plan = plan_without_limit(options, head);
     if (!plan || plan->limits.blocks_total == 0) return;
     const RunnerLimits& limits = plan->limits;
     const auto blocks = static_cast<std::uint64_t>(limits.blocks_total);
@@ -35,16 +35,17 @@ void say_memory(const ServerOptions& options) {
 
 int run_check(const ServerOptions& options) {
     if (options.model_path.empty()) return static_cast<int>(ExitCode::kOk);
-    const std::optional<StartFailure> failure = check_model(options);
-    if (!failure) {
-        say_memory(options);
+    const auto head = read_model_head(options);
+    if (head) {
+        say_memory(options, *head);
         return static_cast<int>(ExitCode::kOk);
     }
-    std::string text = failure->fatal.id + " " + failure->fatal.what + "\n";
-    if (!failure->fatal.why.empty()) text += "  why   " + failure->fatal.why + "\n";
-    if (!failure->fatal.fix.empty()) text += "  fix   " + failure->fatal.fix + "\n";
+    const StartFailure& failure = head.error();
+    std::string text = failure.fatal.id + " " + failure.fatal.what + "\n";
+    if (!failure.fatal.why.empty()) text += "  why   " + failure.fatal.why + "\n";
+    if (!failure.fatal.fix.empty()) text += "  fix   " + failure.fatal.fix + "\n";
     std::fputs(text.c_str(), stderr);
-    return static_cast<int>(failure->exit_code);
+    return static_cast<int>(failure.exit_code);
 }
 
 }  // namespace replica::server

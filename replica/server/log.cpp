@@ -1,19 +1,24 @@
 #include "replica/server/log.h"
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 
 #include <spdlog/async.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "proto/error.h"
 #include "proto/log_level_name.h"
+#include "proto/outlet_sink.h"
 
 namespace replica::server {
 namespace {
 
 constexpr std::string_view kLoggerName = "replica";
+/// What a slow reader has left goes out after this time even when nothing new is said.
+constexpr std::chrono::seconds kFlushInterval{1};
 
 spdlog::level::level_enum level_of(LogLevel level) {
     switch (level) {
@@ -31,7 +36,8 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 void start_log() {
     spdlog::init_thread_pool(kLogQueueLines, 1);
-    const auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    const auto sink =
+        std::make_shared<proto::OutletSink<std::mutex>>(STDERR_FILENO, std::string(kLoggerName));
     const auto logger = std::make_shared<spdlog::async_logger>(
         std::string(kLoggerName), sink, spdlog::thread_pool(),
         spdlog::async_overflow_policy::overrun_oldest);
@@ -41,10 +47,18 @@ void start_log() {
         "%Y-%m-%dT%H:%M:%S.%eZ %* replica %v");
     logger->set_formatter(std::move(formatter));
     spdlog::register_logger(logger);
+    spdlog::flush_every(kFlushInterval);
 }
 
 void stop_log() {
     spdlog::shutdown();
+}
+
+void say(std::string line) {
+    line += '\n';
+    proto::Outlet out(STDERR_FILENO);
+    (void)out.add(line);
+    (void)out.flush_within(proto::kOutletFarewell);
 }
 
 void log_event(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {

@@ -1,11 +1,8 @@
 #include "replica/server/metrics_snapshot.h"
 
 #include <array>
-#include <fstream>
 
-#include <sys/resource.h>
-#include <unistd.h>
-
+#include "proto/process_series.h"
 #include "replica/server/options.h"
 
 namespace replica::server {
@@ -32,11 +29,9 @@ public:
         add({"quadriga_replica_" + text.name, std::move(text.help)}, MetricType::Counter, value,
             labels);
     }
-    void process_gauge(Text text, double value) {
-        add({"process_" + text.name, std::move(text.help)}, MetricType::Gauge, value, {});
-    }
-    void process_counter(Text text, double value) {
-        add({"process_" + text.name, std::move(text.help)}, MetricType::Counter, value, {});
+    void process(const proto::ProcessSeries& series) {
+        const MetricType type = series.is_counter ? MetricType::Counter : MetricType::Gauge;
+        add({std::string(series.name), std::string(series.help)}, type, series.value, {});
     }
 
 private:
@@ -188,23 +183,8 @@ void append_drafts(const DraftStatus& draft, Writer& out) {
 }
 
 void append_process(Writer& out) {
-    std::ifstream statm("/proc/self/statm");
-    std::uint64_t pages = 0, resident_pages = 0;
-    if (statm >> pages >> resident_pages) {
-        const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-        out.process_gauge({"resident_memory_bytes", "Resident memory."},
-                          static_cast<double>(resident_pages * page_bytes));
-        out.process_gauge({"virtual_memory_bytes", "Virtual memory."},
-                          static_cast<double>(pages * page_bytes));
-    }
-    rusage usage{};
-    if (::getrusage(RUSAGE_SELF, &usage) == 0) {
-        const auto seconds = [](const timeval& time) {
-            return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-        };
-        out.process_counter({"cpu_seconds_total", "User and system time."},
-                            seconds(usage.ru_utime) + seconds(usage.ru_stime));
-    }
+    for (const proto::ProcessSeries& series : proto::process_series())
+        out.process(series);
 }
 
 }  // namespace

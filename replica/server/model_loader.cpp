@@ -240,27 +240,8 @@ std::optional<StartFailure> check_required_kernels(const std::vector<kernels::Ke
         .value();
 }
 
-std::optional<StartFailure> check_model(const ServerOptions& options) {
-    const auto file = GgufFile::open(options.model_path);
-    if (!file) return file_failure(file.error()).value();
-    if (const auto tokenizer = load_tokenizer(*file, options); !tokenizer) {
-        return tokenizer.error();
-    }
-    if (const auto chat_template = load_template(*file); !chat_template) {
-        return chat_template.error();
-    }
-    const auto config = read_model_config(*file);
-    if (!config) return model_failure(config.error()).value();
-    if (const auto error = check_context(*config, options.context)) {
-        return model_failure(*error).value();
-    }
-    return std::nullopt;
-}
-
-std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options) {
-    const auto file = GgufFile::open(options.model_path);
-    if (!file) return std::nullopt;
-    const auto config = read_model_config(*file);
+std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options, const ModelHead& head) {
+    const auto config = read_model_config(head.file);
     if (!config) return std::nullopt;
     MemorySupply supply;
     supply.free_bytes = std::numeric_limits<std::uint64_t>::max();
@@ -268,18 +249,32 @@ std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options) {
     return plan ? std::optional(*plan) : std::nullopt;
 }
 
-tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
-                                               const LoadHooks& hooks) {
-    auto device = open_device(options);
-    if (!device) return tl::make_unexpected(device.error());
+tl::expected<ModelHead, StartFailure> read_model_head(const ServerOptions& options) {
     auto file = GgufFile::open(options.model_path);
     if (!file) return file_failure(file.error());
     auto tokenizer = load_tokenizer(*file, options);
     if (!tokenizer) return tl::make_unexpected(tokenizer.error());
     auto chat_template = load_template(*file);
     if (!chat_template) return tl::make_unexpected(chat_template.error());
+    const auto config = read_model_config(*file);
+    if (!config) return model_failure(config.error());
+    if (const auto error = check_context(*config, options.context)) return model_failure(*error);
+    return ModelHead{std::move(*file), std::move(*tokenizer), std::move(*chat_template)};
+}
 
-    auto resources = std::make_shared<Resources>(Resources{std::move(*file), nullptr, nullptr});
+tl::expected<Serving, StartFailure> load_model(const ServerOptions& options, const LoadHooks& hooks,
+                                               std::optional<ModelHead> head) {
+    auto device = open_device(options);
+    if (!device) return tl::make_unexpected(device.error());
+    if (!head) {
+        auto read = read_model_head(options);
+        if (!read) return tl::make_unexpected(read.error());
+        head = std::move(*read);
+    }
+    Tokenizer& tokenizer = head->tokenizer;
+
+    auto resources =
+        std::make_shared<Resources>(Resources{std::move(head->file), nullptr, nullptr});
     resources->backend = std::move(device->backend);
     auto runner =
         ModelRunner::load(resources->file, *resources->backend, runner_options(options),
@@ -291,21 +286,21 @@ tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
     for (const std::string& warning : resources->runner->warnings()) {
         log_event(LogLevel::kWarning, "model", {{"what", warning}});
     }
-    if (tokenizer->vocabulary_size() != resources->runner->config().vocabulary) {
+    if (tokenizer.vocabulary_size() != resources->runner->config().vocabulary) {
         return failed(ExitCode::kModelFile, "Q0411", "model_file", options.model_path,
-                      "the tokenizer has " + std::to_string(tokenizer->vocabulary_size()) +
+                      "the tokenizer has " + std::to_string(tokenizer.vocabulary_size()) +
                           " tokens, the embedding has " +
                           std::to_string(resources->runner->config().vocabulary) + " rows",
                       "convert the model again");
     }
-    resources->runner->limit_vocabulary(tokenizer->vocabulary_used());
+    resources->runner->limit_vocabulary(tokenizer.vocabulary_used());
 
     auto model = std::make_shared<ServedModel>(ServedModel{
         .name = options.served_name,
         .aliases = options.aliases,
         .facts = facts_of(resources->file, resources->runner->config()),
-        .tokenizer = std::move(*tokenizer),
-        .chat_template = std::move(*chat_template),
+        .tokenizer = std::move(tokenizer),
+        .chat_template = std::move(head->chat_template),
         .limits = resources->runner->limits(),
         .kv_dtype = options.kv == KvType::kF16 ? "f16" : "f32",
         .default_temperature = options.temperature,

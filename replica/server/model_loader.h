@@ -4,9 +4,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include <tl/expected.hpp>
 
+#include "replica/chat/template.h"
+#include "replica/gguf/reader.h"
 #include "replica/model/memory_plan.h"
 #include "replica/server/app_state.h"
 #include "replica/server/exit_codes.h"
@@ -23,16 +26,25 @@ struct LoadHooks {
     std::function<void(const std::string& reason)> on_device_lost;
 };
 
-tl::expected<Serving, StartFailure> load_model(const ServerOptions& options,
-                                               const LoadHooks& hooks);
+/// What a model is before its weights: the head of its file, its tokenizer, its template.
+struct ModelHead {
+    GgufFile file;
+    Tokenizer tokenizer;
+    std::optional<chat::Template> chat_template;
+};
 
-/// What load_model() would refuse because of the file or of flags that do not go with it, found
-/// from the file's head, without a device and without weights.
-std::optional<StartFailure> check_model(const ServerOptions& options);
+/// Refuses what load_model() would refuse because of the file or of flags that do not go with it,
+/// without a device and without weights.
+tl::expected<ModelHead, StartFailure> read_model_head(const ServerOptions& options);
+
+/// `head`: as read before; read here where there is none. A vocabulary of 150,000 tokens takes a
+/// quarter of a second, so a start that has looked at it hands it on.
+tl::expected<Serving, StartFailure> load_model(const ServerOptions& options, const LoadHooks& hooks,
+                                               std::optional<ModelHead> head = std::nullopt);
 
 /// What load_model() lays out where memory is no limit; `weight_bytes`, what the backend takes for
-/// its steps, and reserves are left out. None for a file that check_model() refuses.
-std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options);
+/// its steps, and reserves are left out. None for a file that read_model_head() refuses.
+std::optional<MemoryPlan> plan_without_limit(const ServerOptions& options, const ModelHead& head);
 
 /// Why a start that demands kernels must be refused: exit 7 with a sentence. None when all that
 /// `required` names are armed.

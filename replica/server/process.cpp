@@ -2,11 +2,11 @@
 
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -38,7 +38,7 @@ using Clock = std::chrono::steady_clock;
 /// One clear line for people, one event for the launcher.
 [[noreturn]] void die(ReadyPipe& pipe, const StartFailure& failure) {
     pipe.send(failure.fatal);
-    std::fprintf(stderr, "fatal: %s\n", failure.text().c_str());
+    say("fatal: " + failure.text());
     exit_now(failure.exit_code);
 }
 
@@ -83,7 +83,8 @@ private:
 /// The loading thread's work, with everything it tells the I/O thread and the launcher.
 class Loading {
 public:
-    Loading(asio::io_context& io, App& app, ReadyPipe& pipe) : io_(io), app_(app), pipe_(pipe) {}
+    Loading(asio::io_context& io, App& app, ReadyPipe& pipe, ModelHead head)
+        : io_(io), app_(app), pipe_(pipe), head_(std::move(head)) {}
 
     void run() {
         try {
@@ -106,7 +107,7 @@ private:
         const LoadHooks hooks = make_hooks();
         const auto begin = Clock::now();
         hooks.on_progress(proto::ReplicaState::kLoading, 0, 0);
-        auto serving = load_model(app_.state().options, hooks);
+        auto serving = load_model(app_.state().options, hooks, std::exchange(head_, {}));
         if (!serving) die(pipe_, serving.error());
         tell_kernels(*serving->model);
         const auto loaded = Clock::now();
@@ -183,6 +184,7 @@ private:
     asio::io_context& io_;
     App& app_;
     ReadyPipe& pipe_;
+    std::optional<ModelHead> head_;  // until load() takes it
 };
 
 /// TERM or INT: drain; while loading, or the second time: at once.
@@ -217,8 +219,8 @@ bool is_exposed(const ServerOptions& options) {
     return !error && !address.is_loopback();  // what is no address cannot be bound
 }
 
-/// What can be known before the port is taken.
-void check_start(const ServerOptions& options, ReadyPipe& pipe) {
+/// What can be known before the port is taken; what was read for it.
+ModelHead check_start(const ServerOptions& options, ReadyPipe& pipe) {
     if (is_exposed(options)) {
         die(pipe,
             failure(ExitCode::kUsage, "Q0200", "config", "--host " + options.host,
@@ -226,7 +228,9 @@ void check_start(const ServerOptions& options, ReadyPipe& pipe) {
                     "give --host 127.0.0.1 with quadriga-router in front, which has API keys, "
                     "or, if you mean it, --insecure-no-auth"));
     }
-    if (const auto fault = check_model(options)) die(pipe, *fault);
+    auto head = read_model_head(options);
+    if (!head) die(pipe, head.error());
+    return std::move(*head);
 }
 
 std::unique_ptr<App> open_app(asio::io_context& io, const ServerOptions& options, ReadyPipe& pipe) {
@@ -256,15 +260,14 @@ int run_replica(ServerOptions options) {
     pipe.send(proto::HelloEvent{
         .pid = ::getpid(), .build = build_version(), .config = options.config_digest});
 
-    check_start(options, pipe);
+    ModelHead head = check_start(options, pipe);
     asio::io_context io(1);
     const DeathWatch death_watch(io, options.death_fd);
     const std::unique_ptr<App> app = open_app(io, options, pipe);
     const Signals signals(io, *app);
     app->start();
-    std::fprintf(stderr, "listening on http://%s:%u\n", options.host.c_str(),
-                 static_cast<unsigned>(app->port()));
-    Loading loading(io, *app, pipe);
+    say("listening on http://" + options.host + ":" + std::to_string(app->port()));
+    Loading loading(io, *app, pipe, std::move(head));
     std::thread loader([&loading] { loading.run(); });
     io.run();  // until drained
     loader.join();

@@ -193,6 +193,10 @@ std::vector<std::string> Dashboard::drifted() {
 }
 
 FleetView Dashboard::fleet_view(Clock::time_point now) {
+    std::optional<int> certificate_days_left;
+    if (services_.tls != nullptr) {
+        certificate_days_left = services_.tls->days_left(std::chrono::system_clock::now());
+    }
     return {.id = id_,
             .version = kVersion,
             .commit = kCommit,
@@ -203,6 +207,7 @@ FleetView Dashboard::fleet_view(Clock::time_point now) {
             .started_at = started_at_,
             .is_draining = services_.dispatcher.is_draining(),
             .is_affinity_suspended = services_.dispatcher.memory().is_affinity_suspended(now),
+            .certificate_days_left = certificate_days_left,
             .mode = services_.set.mode(now)};
 }
 

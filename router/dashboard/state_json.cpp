@@ -8,6 +8,7 @@
 
 #include "proto/http_message.h"
 #include "proto/json_reader.h"
+#include "router/certificate.h"
 
 namespace router {
 namespace {
@@ -371,6 +372,11 @@ std::vector<std::string> warnings(const FleetView& fleet, const ReplicaSet& set,
         out.emplace_back("The " + file +
                          " on disk is another one than what is in use: a reload "
                          "(SIGHUP) reads it.");
+    }
+    if (fleet.certificate_days_left) {
+        if (auto warning = certificate_warning(*fleet.certificate_days_left)) {
+            out.push_back(std::move(*warning));
+        }
     }
     if (set.replicas().empty()) out.emplace_back("There is no replica.");
     warn_of_states(set, out);

@@ -70,6 +70,7 @@ struct FleetView {
     Clock::time_point started_at;
     bool is_draining = false;
     bool is_affinity_suspended = false;
+    std::optional<int> certificate_days_left;  // none: clients speak without TLS
     FleetMode mode = FleetMode::kNone;
 };
 

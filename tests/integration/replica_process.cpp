@@ -5,6 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -145,6 +146,15 @@ int ReplicaProcess::wait_for_exit() {
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void ReplicaProcess::fill_error_pipe() {
+    const std::string path = "/proc/" + std::to_string(pid_) + "/fd/2";
+    const int fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) throw std::runtime_error("its stderr cannot be opened");
+    while (::write(fd, ".", 1) == 1) {
+    }
+    ::close(fd);
 }
 
 std::string ReplicaProcess::error_text() {

@@ -43,6 +43,8 @@ public:
     void close_death_pipe();
     /// Exit code, or 128 + signal.
     int wait_for_exit();
+    /// From now on its stderr is a pipe that is full and that nobody reads.
+    void fill_error_pipe();
     /// What it wrote to stderr until its exit.
     std::string error_text();
 

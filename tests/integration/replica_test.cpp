@@ -249,6 +249,21 @@ TEST(ReplicaProcessTest, ASecondTermEndsARunningStreamWithAnErrorEvent) {
     EXPECT_EQ(replica.wait_for_exit(), 0);
 }
 
+TEST(ReplicaProcessTest, ALogThatNobodyReadsStopsNeitherServingNorTheEnd) {
+    ReplicaProcess replica(
+        {"--served-name", "foal", "--context", "512", "--sequences", "1", "--threads", "1"});
+    replica.wait_until_ready();
+    ASSERT_TRUE(replica.is_ready()) << replica.error_text();
+    (void)replica.port();
+    replica.fill_error_pipe();
+    for (int i = 0; i < 20; ++i) {  // each is a line of the log
+        const auto answer = replica.post("/v1/chat/completions", chat("Hi", R"("max_tokens":1)"));
+        ASSERT_EQ(answer.status, 200) << answer.body;
+    }
+    replica.signal(SIGTERM);
+    EXPECT_EQ(replica.wait_for_exit(), 0);
+}
+
 TEST(ReplicaProcessTest, TheEndOfTheLauncherEndsItAtAnyTime) {
     ReplicaProcess loading({"--context", "512"});
     loading.port();

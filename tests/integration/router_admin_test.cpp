@@ -362,6 +362,31 @@ TEST(RouterAdminTest, OverTcpItNeedsAKeyOfItsOwn) {
     EXPECT_EQ(get(port, "/admin/replicas", {key}).status, 200);
 }
 
+TEST(RouterAdminTest, WhoGuessesKeysOverTcpIsSentAwayForAWhile) {
+    TempFolder folder;
+    const std::string keys = folder.write(
+        "admin.toml", "[[key]]\nname = \"op\"\nsha256 = \"" + digest_of("op-key") + "\"\n");
+    AdminFleet fleet(1, {}, {"--admin-listen", "127.0.0.1:0", "--admin-keys-file", keys});
+    Child& router = fleet.fleet.router->process();
+    const auto line = router.wait_line({"event=admin_listening", "port="});
+    ASSERT_TRUE(line);
+    const int port = std::stoi(line->substr(line->find("port=") + 5));
+    for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(get(port, "/admin/replicas").status, 401) << "without a key nothing is guessed";
+    for (int i = 0; i < 10; ++i) {
+        const std::string guess = "Authorization: Bearer guess-" + std::to_string(i);
+        EXPECT_EQ(get(port, "/admin/replicas", {guess}).status, 401);
+    }
+    EXPECT_TRUE(router.wait_line({"event=admin_shut_out", "address=127.0.0.1"}));
+    const Answer refused = get(port, "/admin/replicas", {"Authorization: Bearer op-key"});
+    EXPECT_EQ(refused.status, 429);
+    EXPECT_THAT(refused.header("retry-after"), testing::Not(testing::IsEmpty()));
+    EXPECT_EQ(fleet.get("/admin/replicas").status, 200) << "the local socket has no keys";
+    const std::string text = get(fleet.port(), "/metrics").body;
+    EXPECT_THAT(text, HasSubstr("admin_refused_total{reason=\"wrong_key\"} 10"));
+    EXPECT_THAT(text, HasSubstr("admin_refused_total{reason=\"shut_out\"} 1"));
+}
+
 TEST(RouterAdminTest, ATcpListenerThatWouldBeOpenIsRefused) {
     TempFolder folder;
     const std::string keys = folder.write(

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "proto/http_client.h"
+#include "tests/integration/router_announcer.h"
 #include "tests/integration/router_client.h"
 #include "tests/integration/router_fleet.h"
 
@@ -177,16 +178,21 @@ TEST(RouterCrowdTest, R11_ThousandsOfClientsFillTheQueueAndTheRestIsToldWhenToCo
 }
 
 TEST(RouterCrowdTest, R12_ScrapesWhileOneIsDownAndOneLoadsTouchNothing) {
-    // Replica 1 is announced by nobody and has no process yet, as while it loads; 3 is killed.
+    // Replica 2 is killed; 3 is announced as loading, and its process answers as one does then.
+    Announcer announcer;
     std::vector<std::unique_ptr<Fake>> fakes;
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 4; ++i)
         fakes.push_back(std::make_unique<Fake>(i));
-    const ReservedPort loading;
-    std::vector<std::string> flags = replica_flags(fakes);
-    flags.insert(flags.end(), {"--replica", "http://127.0.0.1:" + std::to_string(loading.port())});
-    Router router(flags);
+    Router router({"--announce-fd", "10"}, {announcer.inherited()});
+    for (int i = 0; i < 4; ++i) {
+        const Fake& fake = *fakes[static_cast<std::size_t>(i)];
+        const auto state = i == 3 ? proto::ReplicaState::kLoading : proto::ReplicaState::kReady;
+        announcer.say(fake, i, state, fake.instance());
+    }
     for (int i = 0; i < 3; ++i)
         ASSERT_TRUE(router.wait_state(i, "READY"));
+    while (get(router.port(), "/info").body.find("STARTING") == std::string::npos) {
+    }
     fakes[2]->process().signal(SIGKILL);
     ASSERT_TRUE(router.wait_state(2, "DOWN"));
     std::string all;
@@ -207,14 +213,15 @@ TEST(RouterCrowdTest, R12_ScrapesWhileOneIsDownAndOneLoadsTouchNothing) {
         EXPECT_THAT(all, HasSubstr("quadriga_router_replica_up" + label + "1"));
         EXPECT_THAT(all, HasSubstr("quadriga_replica_requests_running" + label));
     }
-    for (const int gone : {2, 3}) {
-        const std::string label = "{replica=\"" + std::to_string(gone) + "\"} ";
+    for (const int not_up : {2, 3}) {
+        const std::string label = "{replica=\"" + std::to_string(not_up) + "\"} ";
         EXPECT_THAT(all, HasSubstr("quadriga_router_replica_up" + label + "0"));
-        EXPECT_THAT(all, Not(HasSubstr("quadriga_replica_requests_running" + label)));
     }
-    for (const int up : {0, 1}) {
-        EXPECT_EQ(fakes[static_cast<std::size_t>(up)]->arrivals(), 0U) << "no work for a scrape";
+    EXPECT_THAT(all, Not(HasSubstr("quadriga_replica_requests_running{replica=\"2\"}")));
+    for (const int alive : {0, 1, 3}) {
+        EXPECT_EQ(fakes[static_cast<std::size_t>(alive)]->arrivals(), 0U) << "no work for a scrape";
     }
+    EXPECT_THAT(get(router.port(), "/info").body, HasSubstr("STARTING")) << "nobody was woken";
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 // Clients that leave and replicas that fail, at every point of a request's way.
 #include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "proto/http_client.h"
 #include "tests/integration/router_client.h"
@@ -19,6 +23,21 @@ std::size_t count_of(const std::string& text, const std::string& part) {
         ++count;
     }
     return count;
+}
+
+/// User and system time of a process so far.
+double cpu_seconds(pid_t pid) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+    std::istringstream fields(text.substr(text.rfind(')') + 2));
+    std::string skipped;
+    constexpr int kFieldsBefore = 11;  // state to cmajflt
+    for (int i = 0; i < kFieldsBefore; ++i)
+        fields >> skipped;
+    double user = 0;
+    double system = 0;
+    fields >> user >> system;
+    return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 /// A stream that broke off: whole events, one error event, no [DONE], a proper end.
@@ -208,6 +227,12 @@ TEST(RouterFailureTest, R16_StartsWithNoReplicaAliveAndRecoversByItself) {
     EXPECT_EQ(proto::http_get(router.url("/health"), kPatience).status, 200);
     EXPECT_EQ(proto::http_get(router.url("/ready"), kPatience).status, 503);
 
+    // It looks for the replica all the time, and does not run in circles over it. A second of its
+    // life, of which it may use a small part; a loaded machine makes it less, never more.
+    const double before_s = cpu_seconds(router.process().pid());
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    EXPECT_LT(cpu_seconds(router.process().pid()) - before_s, 0.3);
+
     auto replica = std::make_unique<Fake>(0, std::vector<std::string>{}, port);
     ASSERT_TRUE(router.wait_state(0, "READY"));
     EXPECT_EQ(post(router.port(), kChat, chat_body("hi", false)).status, 200);
@@ -248,6 +273,62 @@ TEST(RouterFailureTest, R4_AStoppedReplicaGetsNoNewWorkAndItsWaitingWorkMovesOn)
     fleet.fakes[held]->process().signal(SIGCONT);
     other.close();
     EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterFailureTest, ALongPlainAnswerIsCutWhenItsReplicaIsSilentAndDown) {
+    Fleet fleet(1, {}, {"--silence-down-s", "1.5", "--stream-idle-s", "1", "--ping-s", "0.5"});
+    RawClient client(fleet.router->port());
+    client.post(kChat, chat_body("hold_after=1500000", false));
+    ASSERT_TRUE(client.read_body_bytes(1'100'000)) << "more than is held, so it has begun";
+    fleet.fakes[0]->process().signal(SIGSTOP);
+    const Answer cut = client.read_to_end();
+    EXPECT_EQ(cut.status, 200);
+    EXPECT_FALSE(cut.is_complete) << "no final chunk";
+    EXPECT_TRUE(cut.is_closed);
+    EXPECT_TRUE(fleet.router->process().wait_line(
+        {"event=request ", "outcome=upstream_stall", "error=replica_timeout"}));
+    EXPECT_EQ(fleet.router->metric("quadriga_router_stream_errors_total{reason=\"stalled\"}"), 1);
+    EXPECT_EQ(fleet.wait_idle(), "") << "upstream_inflight too";
+}
+
+TEST(RouterFailureTest, ALongPlainAnswerThatPausesOnALivingReplicaGoesOn) {
+    Fleet fleet(1, {}, {"--stream-idle-s", "0.2"});
+    RawClient client(fleet.router->port());
+    client.post(kChat, chat_body("hold_after=1500000", false));
+    ASSERT_TRUE(client.read_body_bytes(1'500'000));
+    // Three reports later, each a second after the other, more than the limit has passed.
+    const Answer other = post(fleet.router->port(), kChat, chat_body("ttft_ms=1000", false));
+    EXPECT_EQ(other.status, 200);
+    EXPECT_EQ(fleet.router->metric("quadriga_router_upstream_inflight{replica=\"0\"}"), 1);
+    client.close();
+    EXPECT_EQ(fleet.wait_idle(), "");
+}
+
+TEST(RouterFailureTest, ARequestWhoseReplicasAllHangIs504AndUpstreamStall) {
+    for (const bool is_stream : {false, true}) {
+        Fleet fleet(2, {"--no-progress"}, {"--step-suspect-s", "0.3", "--step-stall-s", "0.6"});
+        const Answer answer = post(fleet.router->port(), kChat, chat_body("hi", is_stream));
+        EXPECT_EQ(answer.status, 504) << answer.body;
+        EXPECT_EQ(count_of(answer.body, "\"code\":\"replica_timeout\""), 1U) << answer.body;
+        EXPECT_TRUE(fleet.router->process().wait_line(
+            {"event=request ", "status=504", "outcome=upstream_stall", "attempts=2"}));
+        EXPECT_EQ(fleet.fakes[0]->arrivals() + fleet.fakes[1]->arrivals(), 2U);
+        EXPECT_EQ(fleet.wait_idle(), "");
+    }
+}
+
+TEST(RouterFailureTest, AReplicaThatHangsAndOneThatBreaksOffAre502) {
+    std::vector<std::unique_ptr<Fake>> fakes;
+    fakes.push_back(std::make_unique<Fake>(0, std::vector<std::string>{"--no-progress"}));
+    fakes.push_back(std::make_unique<Fake>(1, std::vector<std::string>{"--drop-on", "drop"}));
+    std::vector<std::string> flags = replica_flags(fakes);
+    flags.insert(flags.end(), {"--step-suspect-s", "0.3", "--step-stall-s", "0.6"});
+    Router router(flags);
+    for (int i = 0; i < 2; ++i)
+        ASSERT_TRUE(router.wait_state(i, "READY"));
+    const Answer answer = post(router.port(), kChat, chat_body("drop", false));
+    EXPECT_EQ(answer.status, 502) << answer.body;
+    EXPECT_TRUE(router.process().wait_line({"event=request ", "outcome=upstream_error"}));
 }
 
 TEST(RouterFailureTest, ARequestWithoutAFirstByteLeavesAStoppedReplica) {

@@ -2,6 +2,7 @@
 // other origins, descriptors that run out, and the catalogue of its metrics.
 #include <csignal>
 #include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 
@@ -293,11 +294,63 @@ TEST(RouterParseTest, ALargeBodyIsReadOnAnotherThreadAndServedAsASmallOne) {
     }
 }
 
+TEST(RouterMetricsTest, OnlyStreamsHaveATimeToTheirFirstToken) {
+    Fleet fleet(1);
+    const auto counted = [&fleet] {
+        const std::string name = "quadriga_router_time_to_first_token_seconds_count ";
+        const std::string text = get(fleet.router->port(), "/metrics").body;
+        const std::size_t at = text.find(name);
+        return at == std::string::npos ? -1 : std::stoi(text.substr(at + name.size()));
+    };
+    EXPECT_EQ(post(fleet.router->port(), kChat, chat_body("tokens=3", false)).status, 200);
+    EXPECT_EQ(counted(), 0) << "the head of a whole answer comes with its last token";
+    EXPECT_EQ(post(fleet.router->port(), kChat, chat_body("tokens=3", true)).status, 200);
+    EXPECT_EQ(counted(), 1);
+}
+
 struct Row {
     const char* name;
     const char* type;
-    const char* labels;  // of one sample, sorted as written
+    const char* labels;    // of one sample, sorted as written
+    const char* bounds{};  // of a histogram: upper bounds of its buckets, as printed
 };
+
+// Bounds of the specification; from 5 ms to an hour where a long prefill must show.
+constexpr const char* kFirstTokenBounds =
+    "0.005 0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10 20 40 80 160 320 640 1280 2560 3600 +Inf";
+constexpr const char* kRequestBounds =
+    "0.1 0.2 0.5 1 2 5 10 20 40 80 160 320 640 1280 2560 3600 7200 +Inf";
+constexpr const char* kQueueWaitBounds = "0.001 0.01 0.1 0.5 1 2 5 10 30 60 120 300 600 +Inf";
+constexpr const char* kEventGapBounds =
+    "0.002 0.005 0.01 0.015 0.02 0.03 0.05 0.075 0.1 0.15 0.2 0.3 0.5 1 2.5 10 60 +Inf";
+constexpr const char* kOverheadBounds =
+    "2e-05 5e-05 0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.05 0.1 1 +Inf";
+constexpr const char* kCancelBounds = "0.001 0.005 0.01 0.05 0.1 0.5 1 +Inf";
+
+/// Values of `le` of the first series of a histogram, in their order.
+std::string bounds_of(const std::string& text, const std::string& name) {
+    std::string bounds;
+    for (std::size_t at = text.find("\n" + name + "_bucket{"); at != std::string::npos;
+         at = text.find("\n" + name + "_bucket{", at + 1)) {
+        const std::size_t begin = text.find("le=\"", at) + 4;
+        const std::string bound = text.substr(begin, text.find('"', begin) - begin);
+        bounds += (bounds.empty() ? "" : " ") + bound;
+        if (bound == "+Inf") break;
+    }
+    return bounds;
+}
+
+/// Names of all families that a text declares.
+std::set<std::string> families_of(const std::string& text) {
+    std::set<std::string> names;
+    constexpr std::string_view kType = "\n# TYPE ";
+    for (std::size_t at = text.find(kType); at != std::string::npos;
+         at = text.find(kType, at + 1)) {
+        const std::size_t begin = at + kType.size();
+        names.insert(text.substr(begin, text.find(' ', begin) - begin));
+    }
+    return names;
+}
 
 TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
     Fleet fleet(1);
@@ -311,11 +364,11 @@ TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
         {"body_bytes", "gauge", ""},
         {"passes_inflight", "gauge", ""},
         {"unsent_bytes", "gauge", ""},
-        {"queue_wait_seconds", "histogram", "class"},
+        {"queue_wait_seconds", "histogram", "class", kQueueWaitBounds},
         {"rejected_total", "counter", "reason"},
-        {"time_to_first_token_seconds", "histogram", ""},
-        {"request_seconds", "histogram", ""},
-        {"event_gap_seconds", "histogram", ""},
+        {"time_to_first_token_seconds", "histogram", "", kFirstTokenBounds},
+        {"request_seconds", "histogram", "", kRequestBounds},
+        {"event_gap_seconds", "histogram", "", kEventGapBounds},
         {"prompt_tokens_total", "counter", "cached replica"},
         {"generation_tokens_total", "counter", "replica"},
         {"upstream_requests_total", "counter", "outcome replica"},
@@ -338,20 +391,30 @@ TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
         {"status_age_seconds", "gauge", "replica"},
         {"status_fallback_total", "counter", "replica"},
         {"client_aborts_total", "counter", "phase"},
-        {"cancel_seconds", "histogram", ""},
+        {"answer_ends_unread_total", "counter", ""},
+        {"cancel_seconds", "histogram", "", kCancelBounds},
         {"stream_errors_total", "counter", "reason"},
         {"slow_client_aborts_total", "counter", ""},
-        {"overhead_seconds", "histogram", "stage"},
-        {"loop_lag_seconds", "histogram", ""},
+        {"overhead_seconds", "histogram", "stage", kOverheadBounds},
+        {"loop_lag_seconds", "histogram", "", kOverheadBounds},
         {"connections", "gauge", ""},
+        {"admin_refused_total", "counter", "reason"},
         {"connections_rejected_total", "counter", "reason"},
         {"gate_rejected_total", "counter", "reason"},
         {"fairness_jain_ratio", "gauge", ""},
+        {"reloads_total", "counter", "result subject"},
         {"build_info", "gauge", "commit version"},
         {"config_info", "gauge", "digest"},
     };
+    std::set<std::string> unknown = families_of(text);
+    EXPECT_EQ(unknown.count("process_resident_memory_bytes"), 1U);
+    std::erase_if(unknown, [](const std::string& name) { return name.starts_with("process_"); });
     for (const Row& row : rows) {
         const std::string name = std::string("quadriga_router_") + row.name;
+        unknown.erase(name);
+        if (row.bounds != nullptr) {
+            EXPECT_EQ(bounds_of(text, name), row.bounds) << name;
+        }
         EXPECT_THAT(text, HasSubstr("\n# HELP " + name + " "));
         EXPECT_THAT(text, HasSubstr("\n# TYPE " + name + " " + row.type + "\n"));
         const bool is_histogram = std::string(row.type) == "histogram";
@@ -371,6 +434,7 @@ TEST(RouterMetricsTest, EveryRowOfTheCatalogueIsThereWithItsTypeAndLabels) {
             joined += (joined.empty() ? "" : " ") + label;
         EXPECT_EQ(joined, row.labels) << name;
     }
+    EXPECT_THAT(unknown, testing::IsEmpty()) << "a series that the catalogue does not know";
     for (const char* stage : {"admit", "choose", "dispatch", "relay"}) {
         const auto count = fleet.router->metric(
             std::string("quadriga_router_overhead_seconds_count{stage=\"") + stage + "\"}");

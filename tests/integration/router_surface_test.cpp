@@ -2,6 +2,7 @@
 // announcements, inherited sockets, and the way out.
 #include <array>
 #include <csignal>
+#include <fstream>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -157,6 +158,8 @@ TEST(RouterSurfaceTest, R12_AScrapeOfAllAnswersWhileOneReplicaIsDownAndOneStands
     EXPECT_THAT(text, HasSubstr("quadriga_replica_requests_running{replica=\"2\"} 0"));
     EXPECT_THAT(text, Not(HasSubstr("quadriga_replica_requests_running{replica=\"1\"}")));
     EXPECT_THAT(text, Not(HasSubstr("quadriga_replica_requests_running{replica=\"3\"}")));
+    EXPECT_THAT(text, HasSubstr("quadriga_router_replica_up{replica=\"1\"} 0"))
+        << "it was READY a moment ago, but it was asked and did not answer";
     EXPECT_THAT(text, HasSubstr("quadriga_router_replica_up{replica=\"3\"} 0"));
     EXPECT_THAT(text, HasSubstr("quadriga_router_replica_up{replica=\"0\"} 1"));
     const std::string type = "# TYPE quadriga_replica_requests_running ";
@@ -172,6 +175,24 @@ TEST(RouterSurfaceTest, AStreamThatIsSilentBeforeItsFirstTokenGetsPings) {
     EXPECT_EQ(answer.status, 200);
     EXPECT_EQ(answer.body.rfind(": ping\n\n", 0), 0U) << answer.body;
     EXPECT_THAT(answer.body, HasSubstr("data: [DONE]\n\n"));
+}
+
+TEST(RouterSurfaceTest, ASilenceBetweenEventsGetsPingsAndNothingElseIsChanged) {
+    Fleet fleet(1, {}, {"--ping-s", "0.1"});
+    const std::string body = chat_body("token_ms=350 tokens=3", true);
+    std::string relayed = post(fleet.router->port(), kChat, body).body;
+    const std::string direct = post(fleet.fakes[0]->port(), kChat, body).body;
+    const std::string ping = ": ping\n\n";
+    int pings = 0;
+    const std::size_t first_event = relayed.find("data: ");
+    for (std::size_t at = relayed.find(ping); at != std::string::npos; at = relayed.find(ping)) {
+        EXPECT_GT(at, first_event) << "the stream had begun";
+        EXPECT_EQ(relayed.substr(at - 2, 2), "\n\n") << "at the end of an event";
+        relayed.erase(at, ping.size());
+        ++pings;
+    }
+    EXPECT_GE(pings, 3) << "each of three silences is longer than three intervals";
+    EXPECT_EQ(relayed, direct);
 }
 
 TEST(RouterSurfaceTest, ARefusalAfterAPingArrivesAsAnErrorEvent) {
@@ -322,6 +343,29 @@ TEST(RouterSurfaceTest, ASecondTermEndsStreamsByTheErrorEventAtOnce) {
     EXPECT_TRUE(fleet.fakes[0]->process().wait_line({"abort "}));
 }
 
+TEST(RouterSurfaceTest, WhenTheDeadlineOfADrainRunsOutWhatIsLeftIsToldAndItEnds) {
+    Fleet fleet(1, {"--slots", "1"}, {"--drain-deadline-s", "0.5", "--dispatch-ahead", "0"});
+    RawClient running(fleet.router->port());
+    running.post(kChat, chat_body("tokens=100000 token_ms=5", true));
+    ASSERT_TRUE(running.read_body_bytes(300));
+    RawClient queued(fleet.router->port());
+    queued.post(kChat, chat_body("hi", false));
+    while (fleet.router->metric("quadriga_router_queue_requests{class=\"default\"}") != 1) {
+    }
+    fleet.router->process().signal(SIGTERM);
+    const Answer refused = queued.read_answer();
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_THAT(refused.body, HasSubstr("\"draining\""));
+    const Answer answer = running.read_answer();
+    EXPECT_TRUE(answer.is_complete);
+    EXPECT_THAT(answer.body, HasSubstr("event: error\n"));
+    EXPECT_THAT(answer.body, HasSubstr("\"draining\""));
+    EXPECT_THAT(answer.body, Not(HasSubstr("[DONE]")));
+    EXPECT_TRUE(fleet.router->process().wait_line({"event=request ", "outcome=drained"}));
+    EXPECT_EQ(fleet.router->process().wait_exit(), 0);
+    EXPECT_TRUE(fleet.fakes[0]->process().wait_line({"abort "}));
+}
+
 TEST(RouterSurfaceTest, ItLeavesInPeaceWhileBodiesAreReadAndParsed) {
     constexpr std::size_t kBodies = 16;
     constexpr std::size_t kBodyBytes = std::size_t{3} << 20;
@@ -372,6 +416,38 @@ TEST(RouterSurfaceTest, BadFlagsAndATakenPortAreOneLineAndACode) {
     EXPECT_EQ(code_of({"--help"}), 0);
     const Router first({});
     EXPECT_EQ(code_of({"--port", std::to_string(first.port())}), 6);
+}
+
+TEST(RouterSurfaceTest, WhatEndsItIsOneLineWithIdReasonAndFix) {
+    const std::string program = std::string(QUADRIGA_BINARY_DIR) + "/bin/quadriga-router";
+    const auto words_of = [&program](std::vector<std::string> flags) {
+        flags.insert(flags.begin(), program);
+        Child child(std::move(flags), Child::Listen::kStderr);
+        (void)child.wait_exit();
+        EXPECT_EQ(child.line_count(), 1U) << child.text();
+        return child.text();
+    };
+    const std::string unknown = words_of({"--no-such-flag"});
+    EXPECT_THAT(unknown, testing::StartsWith("quadriga-router: Q0200 config: "));
+    EXPECT_THAT(unknown, HasSubstr("--no-such-flag"));
+    EXPECT_THAT(unknown, HasSubstr("; fix: correct the flag"));
+    const Router first({});
+    const std::string taken = words_of({"--port", std::to_string(first.port())});
+    EXPECT_THAT(taken, testing::StartsWith("quadriga-router: Q0600 port: cannot listen on "));
+    EXPECT_THAT(taken, HasSubstr("; fix: give another --port"));
+    // A check is asked by somebody who knows where the value is from.
+    const std::string checked = words_of({"--check-config", "--replica", "ftp://x"});
+    EXPECT_THAT(checked, testing::StartsWith("quadriga-router: Q0200 "));
+    EXPECT_THAT(checked, Not(HasSubstr("; fix: ")));
+}
+
+TEST(RouterSurfaceTest, ItLeavesNoCoreBehindWithWhatItHeld) {
+    Router router({});
+    std::ifstream limits("/proc/" + std::to_string(router.process().pid()) + "/limits");
+    std::string line;
+    while (std::getline(limits, line) && line.find("Max core file size") == std::string::npos) {
+    }
+    EXPECT_THAT(line, testing::ContainsRegex("Max core file size +0 +0 "));
 }
 
 /// A listening socket for a child to inherit, and its port.

@@ -138,6 +138,34 @@ TEST(RouterTlsTest, FilesAreReadAgainOnHangupAndBadOnesChangeNothing) {
     EXPECT_EQ(fleet.name_seen(), "fourth");
 }
 
+TEST(RouterTlsTest, TheEndOfTheCertificateIsInTheLogTheMetricsAndTheDashboard) {
+    TlsFleet fleet;  // its certificate has two days
+    const auto line = fleet.router->process().wait_line({"event=certificate_ends"});
+    ASSERT_TRUE(line);
+    EXPECT_THAT(*line, HasSubstr(" days_left=1 "));
+    const auto answer_to = [&fleet](const std::string& path) {
+        TlsClient client(fleet.port(), fleet.ca);
+        client.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        return body_of(client.read_answer());
+    };
+    EXPECT_THAT(answer_to("/dashboard/state"), HasSubstr("The TLS certificate ends in 1 day:"));
+    const std::string text = answer_to("/metrics");
+    const std::string name = "\nquadriga_router_tls_certificate_end_timestamp_seconds ";
+    const std::size_t at = text.find(name);
+    ASSERT_NE(at, std::string::npos);
+    const double left_s =
+        std::stod(text.substr(at + name.size())) -
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    EXPECT_GT(left_s, 24 * 3600);
+    EXPECT_LE(left_s, 48 * 3600);
+    // Another one is told of at once.
+    Child& router = fleet.router->process();
+    const std::size_t from = router.line_count();
+    fleet.install(fleet.ca.issue("ended", -3));
+    router.signal(SIGHUP);
+    EXPECT_TRUE(router.wait_line({"event=certificate_ends", "days_left=-"}, from));
+}
+
 TEST(RouterTlsTest, PlainHttpIsToldAndEnded) {
     TlsFleet fleet;
     const Answer answer = get(fleet.port(), "/health");

@@ -1,5 +1,5 @@
 // The prefix cache of a fake replica: it holds the ends of messages of every prompt it has
-// prefilled, and says how many tokens of a new prompt that covers. Nothing is ever evicted.
+// prefilled, and says how many tokens of a new prompt that covers. Nothing goes by itself.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ public:
         for (const MessageEnd& end : ends)
             texts_.insert(end.text_hash);
     }
+    void clear() { texts_.clear(); }
 
 private:
     std::unordered_set<std::size_t> texts_;

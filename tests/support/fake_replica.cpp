@@ -18,6 +18,7 @@
 #include "proto/route_table.h"
 #include "proto/sse.h"
 #include "proto/status.h"
+#include "tests/support/garbage_front.h"
 
 namespace fake {
 namespace {
@@ -89,6 +90,11 @@ public:
                         const std::string& body = exchange.request().body;
                         const std::string& poison = options_.die_on;
                         if (!poison.empty() && body.find(poison) != std::string::npos) die_now();
+                        const std::string& drop = options_.drop_on;
+                        if (!drop.empty() && body.find(drop) != std::string::npos) {
+                            exchange.abort();
+                            co_return;
+                        }
                         const auto wait = directive(body, "ttft_ms").value_or(0);
                         asio::steady_timer timer(loop_, std::chrono::milliseconds(wait));
                         exchange.on_disconnect([&timer] { timer.cancel(); });
@@ -108,9 +114,13 @@ public:
         routes_.add("GET", "/v1/models",
                     fixed(R"({"object":"list","data":[{"id":")" + options_.model +
                           R"(","object":"model","created":1900000000,"owned_by":"quadriga"}]})"));
-        routes_.add(
-            "GET", "/info",
-            fixed(R"({"model":{"name":")" + options_.model + R"(","aliases":["default"]}})"));
+        routes_.add("GET", "/info",
+                    [this](HttpExchange& exchange, const std::string&) -> asio::awaitable<void> {
+                        const int status = info_fails_++ < options_.info_fails ? 503 : 200;
+                        std::string body = R"({"model":{"name":")" + options_.model +
+                                           R"(","aliases":["default"]}})";
+                        (void)co_await exchange.send(proto::json_response(std::move(body), status));
+                    });
         routes_.add("GET", "/fake/arrivals",
                     [this](HttpExchange& exchange, const std::string&) -> asio::awaitable<void> {
                         std::string count = std::to_string(arrivals_);
@@ -253,10 +263,11 @@ private:
             co_return is_there;
         }
         changed();
-        if (options_.cache == "boundary") {
+        if (options_.cache != "none") {
             // One token is always computed. What is being prefilled now is there when its turn
             // comes.
             script.cached_tokens = std::min(cache_.find(script.ends), script.prompt_tokens - 1);
+            if (options_.cache == "evicting") cache_.clear();
             cache_.insert(script.ends);
         }
         const auto work = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
@@ -310,6 +321,14 @@ private:
         if (!script.is_stream) {
             const auto end = Clock::now() + script.token * script.tokens;
             if (!co_await pause(sequence, end)) co_return false;
+            if (script.hold_after) {
+                headers.add("content-type", "application/json");
+                if (!co_await exchange.start_stream(200, std::move(headers))) co_return false;
+                const std::string part(static_cast<std::size_t>(*script.hold_after), ' ');
+                if (!co_await exchange.write(part)) co_return false;
+                const bool is_there = co_await pause(sequence, Clock::time_point::max());
+                co_return is_there;
+            }
             proto::HttpResponse answer = proto::json_response(whole_answer(script));
             for (const auto& field : headers)
                 answer.headers.add(field.name, field.value);
@@ -404,6 +423,7 @@ private:
     std::list<Sequence*> sequences_;  // in order of arrival
     std::list<std::shared_ptr<StatusStream>> streams_;
     Clock::time_point prefill_free_at_;
+    int info_fails_ = 0;
     std::uint64_t arrivals_ = 0;
     std::uint64_t seq_ = 0;
     std::uint64_t steps_ = 0;
@@ -423,7 +443,8 @@ Options parse(int argc, char** argv) {
     app.add_option("--kv-blocks", options.kv_blocks);
     app.add_option("--gpus", options.gpus);
     app.add_option("--prefill-rate", options.prefill_rate);
-    app.add_option("--cache", options.cache)->check(CLI::IsMember({"none", "boundary"}));
+    app.add_option("--cache", options.cache)
+        ->check(CLI::IsMember({"none", "boundary", "evicting"}));
     app.add_option("--ttft-ms", ttft_ms);
     app.add_option("--token-ms", token_ms);
     app.add_option("--tokens", options.tokens);
@@ -437,11 +458,14 @@ Options parse(int argc, char** argv) {
     app.add_option("--refuse-on", options.refuse_on);
     app.add_flag("--reports-full", options.reports_full);
     app.add_option("--drop-on", options.drop_on);
+    app.add_option("--garbage", options.garbage)->check(CLI::IsMember(garbage_kinds()));
+    app.add_option("--garbage-on", options.garbage_on);
     app.add_option("--die-on", options.die_on);
     app.add_option("--events-on", options.events_on);
     app.add_flag("--no-progress", options.no_progress);
     app.add_flag("--health-lies", options.health_lies);
     app.add_flag("--no-stream", options.no_stream);
+    app.add_option("--info-fails", options.info_fails);
     app.parse(argc, argv);
     options.ttft = std::chrono::milliseconds(ttft_ms);
     options.token = std::chrono::milliseconds(token_ms);
@@ -453,13 +477,21 @@ int run(int argc, char** argv) {
     asio::io_context loop(1);
     FakeReplica replica(loop, options);
     proto::HttpServerOptions server_options;
-    server_options.port = static_cast<std::uint16_t>(options.port);
+    const bool has_front = !options.garbage.empty();
+    server_options.port = has_front ? 0 : static_cast<std::uint16_t>(options.port);
     server_options.body_bytes_max = std::size_t{64} << 20;
     proto::HttpServer server(
         loop.get_executor(), std::move(server_options),
         [&replica](HttpExchange& exchange) { return replica.serve(exchange); });
     server.start();
-    std::printf("listening %d\n", static_cast<int>(server.port()));
+    std::optional<GarbageFront> front;
+    if (has_front) {
+        front.emplace(loop, GarbageFront::Options{.kind = options.garbage,
+                                                  .on = options.garbage_on,
+                                                  .port = static_cast<std::uint16_t>(options.port),
+                                                  .behind = server.port()});
+    }
+    std::printf("listening %d\n", static_cast<int>(front ? front->port() : server.port()));
     std::fflush(stdout);
     loop.run();
     return 0;

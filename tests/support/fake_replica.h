@@ -5,7 +5,8 @@
 //                  after another at `prefill_rate`, then tokens come every `token_ms`
 //   faults         flags of the process: refuse, die or reset in the middle of an event, die before
 //                  the first byte of requests with a given text, split writes into small segments
-//   a request      may set its own times in its text: "ttft_ms=60000 tokens=5 token_ms=1"
+//   a request      may set its own times in its text: "ttft_ms=60000 tokens=5 token_ms=1", and after
+//                  how many bytes its plain answer comes to a halt: "hold_after=2000000"
 //
 // Every request leaves lines on stdout: arrival, then end, abort or refused, each with `at_us=`,
 // the steady clock of this machine, so that a test can subtract its own. Answers depend on the
@@ -31,8 +32,9 @@ struct Options {
     std::int64_t max_model_len = 131072;
     std::int64_t kv_blocks = 0;  // of kBlockTokens tokens; 0: it reports no memory
     int gpus = 1;
-    double prefill_rate = 1e9;   // tokens per second
-    std::string cache = "none";  // or boundary: what was prefilled once is not again
+    double prefill_rate = 1e9;  // tokens per second
+    // none; boundary: what was prefilled once is not again; evicting: of the last prompt only
+    std::string cache = "none";
     std::chrono::milliseconds ttft{0};
     std::chrono::milliseconds token{0};
     int tokens = 8;
@@ -47,11 +49,14 @@ struct Options {
     std::optional<int> truncate_after_events;  // then half an event, then a proper end of the body
     std::size_t event_bytes = 0;               // a comment makes each event this long
     std::string drop_on;       // a request with this text has its connection closed, no byte sent
+    std::string garbage;       // answers that are no HTTP: the kinds of garbage_front.h
+    std::string garbage_on;    // only for requests with this text; empty: all
     std::string die_on;        // a request with this text kills the process before its first byte
     std::string events_on;     // faults after events only for requests with this text; empty: all
     bool no_progress = false;  // takes work, answers /health, and makes no step
     bool health_lies = false;  // /health says 503 while all is well
     bool no_stream = false;    // the status stream is not served, only polls
+    int info_fails = 0;        // /info answers 503 this many times first
 };
 
 inline constexpr int kBlockTokens = 64;
@@ -62,8 +67,9 @@ struct Script {
     std::chrono::milliseconds token{0};
     int tokens = 0;
     std::int64_t prompt_tokens = 0;
-    std::int64_t cached_tokens = 0;  // set when its prefill begins
-    std::vector<MessageEnd> ends;    // of a chat
+    std::int64_t cached_tokens = 0;          // set when its prefill begins
+    std::vector<MessageEnd> ends;            // of a chat
+    std::optional<std::int64_t> hold_after;  // bytes of an answer that is no stream, then nothing
     bool is_stream = false;
     bool is_chat = true;
     bool has_fault_text = false;

@@ -57,6 +57,7 @@ Script read_script(const Options& options, const std::string& path, const std::s
         std::chrono::milliseconds(directive(text, "ttft_ms").value_or(options.ttft.count()));
     script.token =
         std::chrono::milliseconds(directive(text, "token_ms").value_or(options.token.count()));
+    script.hold_after = directive(text, "hold_after");
     script.tokens = static_cast<int>(directive(text, "tokens").value_or(options.tokens));
     if (tree.contains("max_tokens")) {
         script.tokens = std::min(script.tokens, tree.at("max_tokens").get<int>());

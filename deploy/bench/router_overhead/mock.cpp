@@ -58,6 +58,7 @@ struct Upstream {
     std::string instance;
     int running = 0;
     std::uint64_t seq = 0, steps = 0;
+    std::uint64_t served = 0;  // generations
     bool has_change = false;
     std::string done;                      // events since the last report
     std::vector<std::uint64_t> listeners;  // connections with a status stream
@@ -215,6 +216,7 @@ private:
         connection.has_begun = connection.is_blocked = false;
         connection.sent = 0;
         ++upstream.running;
+        ++upstream.served;
         upstream.has_change = true;
         if (connection.plan.ttft_us > 0) {
             connection.next = Clock::now() + std::chrono::microseconds(connection.plan.ttft_us);
@@ -238,6 +240,11 @@ private:
             answer(
                 id, connection, "200 OK",
                 R"({"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]})");
+        } else if (connection.path == "/served") {  // for the bench itself
+            std::string counts;
+            for (const Upstream& one : upstreams_)
+                counts += (counts.empty() ? "[" : ",") + std::to_string(one.served);
+            answer(id, connection, "200 OK", counts + "]");
         } else if (connection.path == "/info") {
             answer(id, connection, "200 OK", R"({"model":{"name":"bench","aliases":[]}})");
         } else {  // health, model and server information of others

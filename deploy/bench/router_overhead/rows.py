@@ -6,7 +6,7 @@ from dataclasses import dataclass
 class Row:
     name: str
     load: tuple[str, ...]  # arguments of overhead-load
-    reads: tuple[str, ...]  # first, total: added time; rate: per second and per core second; events; cpu
+    reads: tuple[str, ...]  # first, total: added time; rate: per second and per core second; events; cpu; hotspot
     seconds: float = 1.5
     is_short: bool = True  # part of a run with --short
 
@@ -23,20 +23,20 @@ STREAMS = [
 ]
 # As fast as it goes: the arm's core is the limit.
 FULL = [
-    Row("small requests", ("--connections", "64"), ("rate", "cpu")),
+    Row("small requests", ("--connections", "64"), ("rate", "cpu", "hotspot")),
     Row("events, one a write", ("--connections", "64", *STREAM, "--events", "500"), ("events",)),
     Row("events, 16 a write", ("--connections", "64", *STREAM, "--events", "496", "--burst", "16"), ("events",)),
 ]
 PROMPTS = [
-    Row("prompts 10 KB", ("--connections", "16", "--prompt-bytes", "10000"), ("first", "rate", "cpu"), 1.2),
-    Row("prompts 400 KB", ("--connections", "8", "--prompt-bytes", "400000"), ("first", "rate", "cpu"), 1.2),
-    Row("prompts 1 MiB", ("--connections", "4", "--prompt-bytes", "1048576"), ("first", "rate", "cpu"), 1.2),
+    Row("prompts 10 KB", ("--connections", "16", "--prompt-bytes", "10000"), ("first", "rate", "cpu", "hotspot"), 1.2),
+    Row("prompts 400 KB", ("--connections", "8", "--prompt-bytes", "400000"), ("first", "rate", "cpu", "hotspot"), 1.2),
+    Row("prompts 1 MiB", ("--connections", "4", "--prompt-bytes", "1048576"), ("first", "rate", "cpu", "hotspot"), 1.2),
     Row("prompts 400 KB, hot", ("--connections", "8", "--prompt-bytes", "400000", "--reuse", "hot"),
-        ("first", "rate", "cpu"), 1.2, False),
+        ("first", "rate", "cpu", "hotspot"), 1.2, False),
     Row("prompts 400 KB, mixed", ("--connections", "8", "--prompt-bytes", "400000", "--reuse", "mixed"),
-        ("first", "rate", "cpu"), 1.2, False),
+        ("first", "rate", "cpu", "hotspot"), 1.2, False),
     Row("prompts 400 KB, CJK", ("--connections", "8", "--prompt-bytes", "400000", "--text", "cjk"),
-        ("first", "rate", "cpu"), 1.2, False),
+        ("first", "rate", "cpu", "hotspot"), 1.2, False),
 ]
 ROWS = STREAMS + FULL + PROMPTS
 

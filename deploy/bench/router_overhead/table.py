@@ -18,6 +18,9 @@ def value_of(sample: dict, direct: dict | None, read: str, quantile: str) -> flo
         return sample["completed"] / sample["proxy_cpu_s"] if sample["proxy_cpu_s"] else 0.0
     if read == "cpu":
         return 1e3 * sample["proxy_cpu_s"] / sample["completed"] if sample["completed"] else 0.0
+    if read == "hotspot":
+        served = sample.get("served") or []
+        return len(served) * max(served) / sum(served) if sum(served) else 1.0
     if read == "events":
         return sample["events"] / sample["elapsed_s"]
     if read == "events_per_core":
@@ -32,6 +35,8 @@ LINES = {
     "rate": [("requests/s", "rate", "", 0), ("requests per core second", "rate_per_core", "", 0)],
     "events": [("events/s", "events", "", 0), ("events per core second", "events_per_core", "", 0)],
     "cpu": [("CPU s per 1,000 requests", "cpu", "", 3)],
+    # Upstreams times the largest share of the requests: 1 is even, 4 is all on one of four.
+    "hotspot": [("hotspot", "hotspot", "", 2)],
 }
 
 
@@ -69,7 +74,7 @@ def text_of(report: dict, arms: list[str]) -> str:
         for read in row.reads:
             for title, kind, quantile, digits in LINES[read]:
                 values = [cell(median_of(samples, row.name, arm, kind, quantile), digits) for arm in arms]
-                is_of_proxy = kind in ("cpu", "rate_per_core", "events_per_core")
+                is_of_proxy = kind in ("cpu", "rate_per_core", "events_per_core", "hotspot")
                 noise = None if is_of_proxy else spread_of(samples, row.name, kind, quantile)
                 lines.append(f"| {row.name} | {title} | " + " | ".join(values) +
                              f" | {'-' if noise is None else cell(noise, digits)} |")

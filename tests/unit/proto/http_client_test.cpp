@@ -168,6 +168,30 @@ TEST_F(HttpClientTest, BodyBytesComeAsTheyArrive) {
     EXPECT_EQ(loop.call([&] { return client->stats().connections_idle; }), 1U);
 }
 
+TEST_F(HttpClientTest, LastBytesSayThatTheyAre) {
+    const RawListener listener;
+    auto done = asio::co_spawn(
+        loop.context,
+        [&]() -> asio::awaitable<std::string> {
+            auto answer =
+                co_await client->request(proto::Endpoint{"127.0.0.1", listener.port()}, get("/"));
+            std::string seen;
+            for (bool is_last = false; !is_last;) {
+                const proto::ReadResult piece = co_await answer->read_some();
+                if (piece.status != proto::ReadStatus::kData) co_return "too late";
+                is_last = piece.is_last;
+                seen += std::string(piece.data) + (is_last ? "." : ",");
+            }
+            const proto::ReadResult end = co_await answer->read_some();
+            co_return seen + (end.status == proto::ReadStatus::kEnd ? "end" : "?");
+        },
+        asio::use_future);
+    RawSocket peer = listener.accept();
+    peer.read_until("\r\n\r\n");
+    peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
+    EXPECT_EQ(done.get(), "ab.end");
+}
+
 TEST_F(HttpClientTest, AReadTimeoutLeavesTheAnswerReadable) {
     const RawListener listener;
     Mailbox<int> timed_out;
@@ -229,6 +253,17 @@ TEST_F(HttpClientTest, NoHeadInTimeIsATimeout) {
     const Outcome outcome = run(listener.port(), std::move(request));
     EXPECT_EQ(outcome.failure, ClientErrorKind::kTimeout);
     EXPECT_TRUE(outcome.was_sent);
+}
+
+TEST_F(HttpClientTest, AHeadThatHasBegunAndDoesNotEndIsATimeout) {
+    const RawListener listener;
+    HttpClientRequest request = get("/");
+    request.timeouts.write_stall = 20ms;
+    auto outcome = begin(listener.port(), std::move(request));
+    RawSocket peer = listener.accept();
+    peer.read_until("\r\n\r\n");
+    peer.send("HTTP/1.1 200 OK\r\nConte");
+    EXPECT_EQ(outcome.get().failure, ClientErrorKind::kTimeout);
 }
 
 TEST_F(HttpClientTest, AFullPoolRefusesToConnect) {
@@ -396,10 +431,18 @@ TEST_F(HttpClientTest, SkipsEightInterimAnswersButNotNine) {
     EXPECT_EQ(answered_with(bytes + interim + final_answer).failure, ClientErrorKind::kMalformed);
 }
 
-TEST_F(HttpClientTest, BytesBeyondTheDeclaredLengthEndTheConnection) {
-    const Outcome outcome = answered_with("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokEXTRA");
-    EXPECT_EQ(outcome.body, "ok");
-    EXPECT_EQ(loop.call([&] { return client->stats().connections_idle; }), 0U);
+TEST_F(HttpClientTest, AnAnswerLongerThanDeclaredIsMalformed) {
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    for (const std::string& answer :
+         {ok + "Content-Length: 2\r\n\r\nokEXTRA", ok + "Content-Length: 0\r\n\r\nEXTRA",
+          ok + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nEXTRA",
+          std::string("HTTP/1.1 204 No Content\r\n\r\nEXTRA")}) {
+        EXPECT_EQ(answered_with(answer).failure, ClientErrorKind::kMalformed) << answer;
+    }
+    const proto::HttpClientStats stats = loop.call([&] { return client->stats(); });
+    EXPECT_EQ(stats.malformed_total, 4U);
+    EXPECT_EQ(stats.connections_idle, 0U);
+    EXPECT_EQ(stats.connections_busy, 0U);
 }
 
 // --- the blocking helper

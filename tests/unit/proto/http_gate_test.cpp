@@ -154,6 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"13f", "GET /echo HTTP/1.1\r\nHost: a/b\r\n\r\n", 400, kBad},
         Case{"13g", "GET /echo HTTP/1.1\r\nHost: a@b\r\n\r\n", 400, kBad},
         Case{"15", "GET http://other/echo HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
+        Case{"15", "GET https://other/echo HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
+        Case{"15", "GET ftp://localhost/echo HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
         Case{"16a", "GET echo HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
         Case{"16b", "GET /echo#x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
         Case{"16c", "GET /ech\xC3\xB6 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, kBad},
@@ -226,6 +228,8 @@ TEST_F(GateTest, Row11DropsTrailerFields) {
 TEST_F(GateTest, Row15UsesThePathOfAnAbsoluteTarget) {
     EXPECT_THAT(last_answer("GET http://localhost/a?b=c HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                 HasSubstr("GET /a?b=c\n"));
+    EXPECT_THAT(last_answer("GET HTTPS://localhost/a HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+                HasSubstr("GET /a?\n"));
     EXPECT_THAT(last_answer("GET http://LOCALHOST HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                 HasSubstr("GET /?\n"));
 }

@@ -61,6 +61,25 @@ TEST(HttpStreamTest, ChunksEachWriteAndKeepsTheConnection) {
     }
 }
 
+TEST(HttpStreamTest, TheEndOfABodyLeavesWithItsLastBytes) {
+    const auto handler = [](HttpExchange& exchange) -> asio::awaitable<void> {
+        co_await exchange.start_stream(200, {}, "one;");
+        co_await exchange.finish("two;");
+        EXPECT_EQ(exchange.body_bytes_sent(), exchange.request().method == "HEAD" ? 0U : 8U);
+    };
+    RunningServer server({}, handler);
+    RawSocket socket = server.connect();
+    socket.send("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_THAT(socket.read_until("\r\n\r\n"), HasSubstr("Transfer-Encoding: chunked\r\n"));
+    for (int i = 0; i < 2; ++i) {
+        socket.send(kGet);
+        socket.read_until("\r\n\r\n");
+        EXPECT_EQ(socket.read_until("0\r\n\r\n"), "4\r\none;\r\n4\r\ntwo;\r\n0\r\n\r\n");
+    }
+    EXPECT_THAT(server.exchange("GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"),
+                EndsWith("\r\n\r\none;two;"));
+}
+
 TEST(HttpStreamTest, Http10GetsTheBareBodyAndAClose) {
     RunningServer server({}, stream_three);
     const std::string answer = server.exchange("GET / HTTP/1.0\r\nHost: localhost\r\n\r\n");

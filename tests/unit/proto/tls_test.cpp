@@ -267,8 +267,13 @@ TEST(TlsContextTest, FilesThatDoNotFitAreRefusedByName) {
 
 TEST(TlsContextTest, KnowsWhenItsCertificateEnds) {
     const test_tls::TestCa ca;
-    EXPECT_GE(context_of(ca.issue("good", 5))->days_left(), 4);
-    EXPECT_LT(context_of(ca.issue("ended", -3))->days_left(), 0);
+    const auto now = std::chrono::system_clock::now();
+    const auto good = context_of(ca.issue("good", 5));
+    EXPECT_GE(good->days_left(now), 4);
+    EXPECT_EQ(good->days_left(good->ends_at()), 0);
+    EXPECT_EQ(good->days_left(good->ends_at() - std::chrono::hours(25)), 1);
+    EXPECT_EQ(good->days_left(good->ends_at() + std::chrono::hours(1)), -1) << "counted when asked";
+    EXPECT_LT(context_of(ca.issue("ended", -3))->days_left(now), 0);
 }
 
 }  // namespace

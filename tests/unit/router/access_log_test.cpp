@@ -77,6 +77,34 @@ TEST(AccessLogTest, LinesWaitForTheGeneratedTokens) {
     EXPECT_EQ(scene.ring.newest(0).request.generated_tokens, 412);
 }
 
+TEST(AccessLogTest, WhatTheGateRefusesIsTheClientsErrorWithItsOwnCode) {
+    Scene scene;
+    const auto outcome_of = [&scene](int status, std::optional<proto::GateReason> gate) {
+        proto::HttpAccess access;
+        access.status = status;
+        access.gate = gate;
+        access.fault = status == 500 ? "out of order" : "";
+        scene.log.on_access(access);
+        return scene.caught.take();
+    };
+    for (const int status : {400, 501, 505}) {
+        EXPECT_THAT(outcome_of(status, proto::GateReason::kVersion),
+                    HasSubstr("outcome=client_error"))
+            << status;
+    }
+    EXPECT_THAT(outcome_of(504, {}), HasSubstr("outcome=upstream_stall"));
+    EXPECT_THAT(outcome_of(500, {}), HasSubstr("outcome=upstream_error"));
+    EXPECT_THAT(outcome_of(500, {}), HasSubstr("fault=\"out of order\""));
+    (void)outcome_of(409, {});
+    for (const char* code : {"501", "505", "409"}) {
+        EXPECT_THAT(scene.metrics.text(), HasSubstr("code=\"" + std::string(code) + "\""));
+    }
+    for (int i = 0; i < proto::kErrorCodeCount; ++i) {
+        (void)outcome_of(proto::error_info(static_cast<proto::ErrorCode>(i)).status, {});
+    }
+    EXPECT_THAT(scene.metrics.text(), testing::Not(HasSubstr("code=\"other\"")));
+}
+
 TEST(AccessLogTest, BeyondWhatMayWaitTheOldestGoWithoutTheirReport) {
     Scene scene;
     for (std::size_t i = 0; i <= AccessLog::kHeldMax; ++i)

@@ -140,6 +140,17 @@ TEST(DashboardStateTest, WarningsSayWhatIsWrongAndNothingWhenAllIsWell) {
     EXPECT_THAT(warnings({}, ReplicaSet{{}}, {}), ElementsAre("There is no replica."));
 }
 
+TEST(DashboardStateTest, ACertificateThatEndsSoonIsAWarning) {
+    const ReplicaSet set = one_ready();
+    const auto shown = [&set](int days) {
+        return warnings({.certificate_days_left = days}, set, {});
+    };
+    EXPECT_THAT(shown(14), IsEmpty());
+    EXPECT_THAT(shown(13), ElementsAre(HasSubstr("ends in 13 days")));
+    EXPECT_THAT(shown(1), ElementsAre(HasSubstr("ends in 1 day:")));
+    EXPECT_THAT(shown(-1), ElementsAre(HasSubstr("has ended")));
+}
+
 TEST(DashboardStateTest, FactsComeFromAnyTextWithoutHarm) {
     const ReplicaFacts facts = parse_facts(
         "i", R"({"version":"1","model":{"arch":"qwen35","quant":"IQ4_XS"},"config_digest":7,)"

@@ -101,6 +101,31 @@ TEST(LogSinkTest, WhatWaitsIsWrittenWhenTheLoopIsLeft) {
     EXPECT_EQ(pipe.take(), "two\n");
 }
 
+TEST(LogSinkTest, WarningsThatRepeatAreCountedAndLinesOfRequestsAreNot) {
+    const Pipe pipe;
+    {
+        const auto sink = std::make_shared<LogSink>(pipe.write_end());
+        const auto logger = logger_of(sink);
+        for (int i = 0; i < 25; ++i) {
+            logger->warn("event=broken replica=1");
+            logger->info("event=request");
+        }
+        logger->critical("event=last");
+    }
+    const std::string text = pipe.take();
+    const auto count = [&text](const std::string& line) {
+        std::size_t found = 0;
+        for (std::size_t at = text.find(line); at != std::string::npos;
+             at = text.find(line, at + 1))
+            ++found;
+        return found;
+    };
+    EXPECT_EQ(count("event=broken replica=1\n"), 10U);
+    EXPECT_EQ(count("event=request\n"), 25U);
+    EXPECT_EQ(count("event=last\n"), 1U);
+    EXPECT_EQ(count("event=log_repeated of=broken replica=1 lines=15 within_s=60\n"), 1U);
+}
+
 TEST(LogSinkTest, AReaderThatStopsHoldsNobodyAndHearsWhatHeMissed) {
     const Pipe pipe;
     std::uint64_t dropped = 0;

@@ -39,6 +39,37 @@ ReplicaState state_of(ReplicaSet& set, int index = 0) {
     return set.find(index)->state;
 }
 
+TEST(ReplicaSetTest, OneThatFellSilentOrMadeNoStepHasHungAndOneThatIsGoneHasNot) {
+    const auto hung = [](ReplicaSet& set) {
+        return set.has_hung({.index = 0, .life = set.find(0)->life});
+    };
+    ReplicaSet silent = ready_set();
+    silent.tick(kStart + seconds(9));
+    EXPECT_FALSE(hung(silent)) << "SUSPECT only";
+    silent.tick(kStart + seconds(10));
+    EXPECT_EQ(state_of(silent), ReplicaState::kDown);
+    EXPECT_TRUE(hung(silent));
+    EXPECT_FALSE(silent.has_hung({.index = 0, .life = silent.find(0)->life + 1}));
+    EXPECT_FALSE(silent.has_hung({.index = 7, .life = 1}));
+    (void)silent.on_report(0, report(kFirst, 2), kStart + seconds(11));
+    EXPECT_FALSE(hung(silent)) << "it is back";
+
+    ReplicaSet still = ready_set();
+    for (int i = 0; i <= 60; ++i) {
+        proto::ReplicaStatus status = report(kFirst, static_cast<std::uint64_t>(i) + 2);
+        status.running = 1;
+        status.step = 5;
+        (void)still.on_report(0, status, kStart + seconds(i));
+    }
+    EXPECT_EQ(state_of(still), ReplicaState::kDown);
+    EXPECT_TRUE(hung(still));
+
+    ReplicaSet gone = ready_set();
+    gone.on_gone(0, kStart);
+    EXPECT_EQ(state_of(gone), ReplicaState::kDown);
+    EXPECT_FALSE(hung(gone));
+}
+
 TEST(ReplicaSetTest, AFixedReplicaIsTrustedOnItsFirstReport) {
     ReplicaSet set({});
     set.add_fixed("http://127.0.0.1:8101", {"127.0.0.1", 8101}, kStart);

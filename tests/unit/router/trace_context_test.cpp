@@ -80,5 +80,20 @@ TEST(TraceContextTest, ATracestateGoesOnWithTheTraceItBelongsTo) {
     EXPECT_FALSE(passes(0));
 }
 
+TEST(TraceContextTest, SeveralTracestateFieldsAreOneListInTheirOrder) {
+    const TraceContext trace{.trace_id = kTrace, .is_from_client = true};
+    const auto passed = [&trace](const proto::Headers& client) {
+        proto::Headers upstream;
+        add_trace(upstream, trace, client);
+        EXPECT_LE(upstream.count("tracestate"), 1U);
+        return std::string(upstream.get("tracestate"));
+    };
+    EXPECT_EQ(passed({{"tracestate", "a=1"}, {"TraceState", ""}, {"tracestate", "b=2,c=3"}}),
+              "a=1,b=2,c=3");
+    const std::string half(256, 'x');
+    EXPECT_EQ(passed({{"tracestate", half}, {"tracestate", half}}), "") << "513 with the comma";
+    EXPECT_EQ(passed({{"tracestate", half}, {"tracestate", half.substr(1)}}).size(), 512U);
+}
+
 }  // namespace
 }  // namespace router

@@ -68,11 +68,26 @@ TEST(OptionsTest, AGpuTakesMoreAtOnceUnlessAsked) {
 }
 
 TEST(OptionsTest, ReadsWhatTheEngineKeepsDraftsAndQueues) {
-    const CommandLine line =
-        parsed({"--model", "m", "--prefix-cache", "off", "--checkpoint-memory-mib", "64",
-                "--kv-tokens", "4096", "--drafts", "always", "--draft-tokens", "2", "--draft-batch",
-                "1", "--queued-tokens-max", "0", "--step-time-target-ms", "0", "--graph-steps",
-                "7"});
+    const CommandLine line = parsed({"--model",
+                                     "m",
+                                     "--prefix-cache",
+                                     "off",
+                                     "--checkpoint-memory-mib",
+                                     "64",
+                                     "--kv-tokens",
+                                     "4096",
+                                     "--drafts",
+                                     "always",
+                                     "--draft-tokens",
+                                     "2",
+                                     "--draft-batch",
+                                     "1",
+                                     "--queued-tokens-max",
+                                     "0",
+                                     "--step-time-target-ms",
+                                     "0",
+                                     "--graph-steps",
+                                     "7"});
     ASSERT_TRUE(line.options) << line.text;
     const ServerOptions& options = *line.options;
     EXPECT_FALSE(options.has_prefix_cache);
@@ -212,6 +227,22 @@ TEST(ModelLoaderTest, AMissingFileAndAMissingDeviceAreNamed) {
     const auto no_device = load_model(options, hooks);
     ASSERT_FALSE(no_device);
     EXPECT_EQ(no_device.error().exit_code, ExitCode::kDriver);
+}
+
+TEST(ModelLoaderTest, WhatWasReadBeforeIsNotReadAgain) {
+    ServerOptions options;
+    options.model_path = QUADRIGA_SOURCE_DIR "/models/foal-iq4_xs.gguf";
+    options.context = 256;
+    options.sequences = 1;
+    auto head = read_model_head(options);
+    ASSERT_TRUE(head) << head.error().text();
+    options.model_path = "/no/such/model.gguf";  // nobody looks there
+    LoadHooks hooks;
+    hooks.on_progress = [](proto::ReplicaState, std::uint64_t, std::uint64_t) {};
+    const auto serving = load_model(options, hooks, std::move(*head));
+    ASSERT_TRUE(serving) << serving.error().text();
+    EXPECT_GT(serving->model->tokenizer.vocabulary_size(), 0);
+    EXPECT_TRUE(serving->model->chat_template.has_value());
 }
 
 }  // namespace
