@@ -6,7 +6,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <spdlog/spdlog.h>
 
@@ -23,9 +22,6 @@ constexpr std::chrono::milliseconds kReconnectFirst{100};
 constexpr std::chrono::milliseconds kReconnectMax{1'000};
 constexpr std::chrono::milliseconds kPollInterval{1'000};
 constexpr std::size_t kStatusBytesMax = std::size_t{64} << 10;
-/// Ends of dispatches, each with lines for the log, that are taken in one piece: under load dozens
-/// come at once, and what streams bring waits meanwhile.
-constexpr int kEndsPerTurn = 4;
 constexpr std::size_t kInfoBytesMax = std::size_t{1} << 20;
 // /info that does not come is asked for again ever more rarely: a replica without it still serves.
 constexpr std::chrono::milliseconds kInfoPauseFirst{50};
@@ -186,14 +182,10 @@ asio::awaitable<bool> StatusFollower::follow_stream(Watch& watch) {
         heard_at = Clock::now();
         timeout = config_.status_silence;
         decoder.feed(read.data);
-        int ends = 0;
         while (const std::optional<proto::SseEvent> event = decoder.next()) {
             if (event->name == "done") {
                 const auto done = proto::parse_done_event(event->data);
                 if (done && on_done) on_done(watch.index, *done);
-                if (++ends % kEndsPerTurn != 0) continue;
-                co_await asio::post(executor_, asio::use_awaitable);
-                if (is_over(watch)) co_return had_report;
             } else if (event->name == "status" || event->name.empty()) {
                 if (!take_report(watch, event->data)) co_return had_report;
                 had_report = true;
