@@ -5,7 +5,7 @@
 
 #include <prometheus/text_serializer.h>
 
-#include "proto/process_series.h"
+#include "proto/process_families.h"
 
 namespace router {
 namespace {
@@ -372,15 +372,7 @@ void Metrics::count_request(Endpoint endpoint, int status, Outcome outcome) {
 
 std::string Metrics::text() const {
     std::vector<prometheus::MetricFamily> families = registry_->Collect();
-    for (const proto::ProcessSeries& series : proto::process_series()) {
-        prometheus::MetricFamily& family = families.emplace_back();
-        family.name = series.name;
-        family.help = series.help;
-        family.type =
-            series.is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-        prometheus::ClientMetric& metric = family.metric.emplace_back();
-        metric.gauge.value = metric.counter.value = series.value;
-    }
+    proto::append_process_families(families);
     return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -11,13 +11,14 @@
 #include <chrono>
 #include <optional>
 
+#include "proto/deadline.h"
+
 namespace router {
 
 class PauseWatch {
 public:
     using Clock = std::chrono::steady_clock;
-    /// A loaded machine is late too, but not by so much.
-    static constexpr std::chrono::seconds kLateMax{1};
+    static constexpr auto kLateMax = proto::Deadline::kLateMax;
 
     /// The next tick is to come then.
     void expect(Clock::time_point due) { due_ = due; }

@@ -11,7 +11,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include "proto/process_series.h"
+#include "proto/process_families.h"
 
 namespace deploy {
 namespace {
@@ -167,18 +167,6 @@ void append_gpus(const FleetFacts& facts, std::vector<prometheus::MetricFamily>&
     families.push_back(std::move(up));
 }
 
-void append_process(std::vector<prometheus::MetricFamily>& families) {
-    for (const proto::ProcessSeries& series : proto::process_series()) {
-        prometheus::MetricFamily& family = families.emplace_back();
-        family.name = series.name;
-        family.help = series.help;
-        family.type =
-            series.is_counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-        prometheus::ClientMetric& metric = family.metric.emplace_back();
-        metric.gauge.value = metric.counter.value = series.value;
-    }
-}
-
 }  // namespace
 
 std::string Metrics::scrape(const Fleet& fleet, const FleetFacts& facts, TimePoint now) {
@@ -209,7 +197,7 @@ std::string Metrics::scrape(const Fleet& fleet, const FleetFacts& facts, TimePoi
     }
     std::vector<prometheus::MetricFamily> families = series_->registry.Collect();
     append_gpus(facts, families);
-    append_process(families);
+    proto::append_process_families(families);
     return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "proto/process_series.h"
+#include "proto/process_families.h"
 #include "replica/server/options.h"
 
 namespace replica::server {
@@ -28,10 +28,6 @@ public:
     void counter(Text text, double value, const Labels& labels = {}) {
         add({"quadriga_replica_" + text.name, std::move(text.help)}, MetricType::Counter, value,
             labels);
-    }
-    void process(const proto::ProcessSeries& series) {
-        const MetricType type = series.is_counter ? MetricType::Counter : MetricType::Gauge;
-        add({std::string(series.name), std::string(series.help)}, type, series.value, {});
     }
 
 private:
@@ -182,11 +178,6 @@ void append_drafts(const DraftStatus& draft, Writer& out) {
               draft.gain_ratio);
 }
 
-void append_process(Writer& out) {
-    for (const proto::ProcessSeries& series : proto::process_series())
-        out.process(series);
-}
-
 }  // namespace
 
 void append_snapshot(const MetricsSnapshot& snapshot, const Labels& constant_labels,
@@ -198,7 +189,7 @@ void append_snapshot(const MetricsSnapshot& snapshot, const Labels& constant_lab
         append_cache(*snapshot.engine, out);
         append_drafts(snapshot.engine->draft, out);
     }
-    append_process(out);
+    proto::append_process_families(families, constant_labels);
 }
 
 }  // namespace replica::server
